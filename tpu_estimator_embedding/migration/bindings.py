@@ -4,7 +4,6 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import libcst as cst
 from libcst import metadata
@@ -69,7 +68,7 @@ class Bindings:
         self._top = source.module.body
 
     @functools.cached_property
-    def positions(self) -> Mapping[cst.CSTNode, Any]:
+    def positions(self) -> Mapping[cst.CSTNode, metadata.CodeRange]:
         """Node -> its range in the text; computed on first use."""
         return self._wrapper.resolve(metadata.PositionProvider)
 

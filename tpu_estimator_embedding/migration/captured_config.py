@@ -9,8 +9,8 @@ import pathlib
 import sys
 import sysconfig
 import traceback
-from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
 
 import tpu_estimator_embedding
 from tpu_estimator_embedding.checkpoint.names import slot_variable_names
@@ -20,6 +20,9 @@ from tpu_estimator_embedding.runtime import capture as program_capture
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +52,7 @@ class CapturedConfig:
 class _NamesKnown(BaseException):
     """Ends a program when the names of its tables are known."""
 
-    def __init__(self, names: Mapping[str, Any]) -> None:
+    def __init__(self, names: Mapping[str, str]) -> None:
         super().__init__("the program is stopped here")
         self.names = names
 
@@ -79,14 +82,15 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
     else:
         found = program_capture.capture(run, set_up)
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
-    plan = spec_to_plan(found.spec, training=True,
+    spec = found.constructor_arguments["embedding_config_spec"]
+    plan = spec_to_plan(spec, training=True,
                         num_hosts=found.constructor_arguments["num_hosts"] or 1)
     return CapturedConfig(pathlib.Path(path).name, plan,
                           found.constructor_arguments["train_batch_size"],
                           names and _with_slots(names, plan), failure,
                           tuple(sources_of(_program_modules(path, earlier))),
                           tuple(column.get_feature_key_name() for column in
-                                found.spec.tensor_core_feature_columns or ()))
+                                spec.tensor_core_feature_columns or ()))
 
 
 def _with_slots(names: Mapping[str, str], plan: EmbeddingPlan) -> dict[str, str]:
@@ -138,22 +142,25 @@ def _installed_files(folder: pathlib.Path) -> set[pathlib.Path]:
             for path in importlib.metadata.PathDistribution(found).files or ()}
 
 
-def _run_to_model_fn(run: Any, set_up: ProgramSetup,
-                     path: str) -> tuple[Any, Mapping[str, str] | None, str | None]:
+def _run_to_model_fn(
+        run: Callable[[program_capture.SetUp], None], set_up: ProgramSetup, path: str,
+) -> tuple[program_capture.Captured, Mapping[str, str] | None, str | None]:
     """Returns what was captured, and the names of its tables or the error before they are known."""
     made: dict[int, program_capture.Captured] = {}
     reached: list[tuple[program_capture.Captured, Mapping[str, str]]] = []
 
-    def construct(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
+    def construct(original: Callable[..., None], estimator: "TPUEstimator",
+                  arguments: dict[str, Any]) -> None:
         original(**arguments)
         made[id(estimator)] = program_capture.Captured(estimator, arguments)
 
-    def stop(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
+    def stop(original: Callable[..., None], estimator: "TPUEstimator",
+             arguments: dict[str, Any]) -> None:
         names = {table: found.table for table, found in arguments["step"].names.items()}
         reached.append((made[id(estimator)], names))
         raise _NamesKnown(names)
 
-    def run_watched(set_up: Any) -> None:
+    def run_watched(set_up: program_capture.SetUp) -> None:
         set_up()
         with replaced("__init__", construct), replaced("_use_step", stop):
             run(lambda: None)

@@ -4,8 +4,7 @@
 import dataclasses
 import keyword
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
@@ -84,7 +83,7 @@ class ConfigWriter:
                 for source in self._captured.sources
                 if not source.is_fixed and source.meaning not in self._used]
 
-    def _value(self, argument: str, value: Any) -> str:
+    def _value(self, argument: str, value: object) -> str:
         """Returns the expression that gave an argument its value in every run, or the value."""
         source = self._sources.get((argument, value))
         if source is None or any(
@@ -187,7 +186,7 @@ class ConfigWriter:
                   if value != defaults[name] or name == "epsilon"]
         return f"mid_level.{_CLASSES[rule]}({', '.join(parts)})"
 
-    def _rule_arguments(self, rule: str, optimizer: RowOptimizer) -> dict[str, Any]:
+    def _rule_arguments(self, rule: str, optimizer: RowOptimizer) -> dict[str, object]:
         return {_ARGUMENTS.get((rule, field.name), field.name):
                 getattr(optimizer.rule, field.name)
                 for field in dataclasses.fields(optimizer.rule)}
@@ -198,7 +197,7 @@ class ConfigWriter:
         name = self._function(optimizer.learning_rate, f"learning_rate_of_{self._tables[table]}")
         return f"lambda: {name}(global_step)"
 
-    def _function(self, function: Any, name: str) -> str:
+    def _function(self, function: object, name: str) -> str:
         try:
             return self._texts.expression(function, name)
         except NoTextError as error:
@@ -220,7 +219,7 @@ def _line_of(text: str, anchor: str) -> int:
     return next((index for index, line in enumerate(lines, 1) if anchor in line), 0)
 
 
-def _shared_arguments(optimizer: RowOptimizer) -> dict[str, Any]:
+def _shared_arguments(optimizer: RowOptimizer) -> dict[str, object]:
     low, high = optimizer.weight_limits
     return {
         "use_gradient_accumulation": optimizer.use_gradient_accumulation,
@@ -231,7 +230,7 @@ def _shared_arguments(optimizer: RowOptimizer) -> dict[str, Any]:
             optimizer.multiply_weight_decay_by_learning_rate or None}
 
 
-def _clipvalue(limits: Limits) -> Any:
+def _clipvalue(limits: Limits) -> float | Limits | None:
     low, high = limits
     if limits == (None, None):
         return None
@@ -267,10 +266,10 @@ _V1_NAMES = {
     "TruncatedNormal": "truncated_normal_initializer",
     "UniformUnitScaling": "uniform_unit_scaling_initializer",
     "VarianceScaling": "variance_scaling_initializer", "Zeros": "zeros_initializer"}
-_DEFAULTS: dict[str, Any] = {"dtype": "float32", "seed": None, "mean": 0.0}
+_DEFAULTS: dict[str, object] = {"dtype": "float32", "seed": None, "mean": 0.0}
 
 
-def initializer_text(initializer: Any, texts: Texts) -> str:
+def initializer_text(initializer: object, texts: Texts) -> str:
     """Returns an expression for an initializer, and collects the imports that it needs.
 
     Raises:
@@ -295,6 +294,6 @@ def initializer_text(initializer: Any, texts: Texts) -> str:
     raise NoTextError(f"it is of the program's own class {name}")
 
 
-def _arguments(config: dict[str, Any]) -> str:
+def _arguments(config: Mapping[str, object]) -> str:
     return ", ".join(f"{key}={value!r}" for key, value in config.items()
                      if key not in _DEFAULTS or value != _DEFAULTS[key])

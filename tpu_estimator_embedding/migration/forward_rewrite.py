@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import libcst as cst
 
 from tpu_estimator_embedding.migration.bindings import dotted
+from tpu_estimator_embedding.migration.node_search import Statement
 
 INPUT_LAYER_NAME, INPUT_LAYER = "input_layer", ("features", "feature_columns")
 # Layer of columns, which is made and called at once -> what takes its place.
@@ -17,6 +17,8 @@ COLUMN_LAYERS = {"keras.layers.DenseFeatures": "activations_of",
 _OF_TF1 = ("disable_v2_behavior", "disable_eager_execution")
 # The identifiers of a callable, as a program writes it -> its name relative to TensorFlow.
 Callables = Mapping[tuple[str, ...], str]
+# What a transformer puts in the place of a statement.
+NewStatement = cst.BaseStatement | cst.RemovalSentinel | cst.FlattenSentinel[cst.BaseStatement]
 
 
 class ForwardRewrite(cst.CSTTransformer):
@@ -50,7 +52,7 @@ class ForwardRewrite(cst.CSTTransformer):
         return updated_node
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef,
-                          updated_node: cst.FunctionDef) -> Any:
+                          updated_node: cst.FunctionDef) -> NewStatement:
         texts = self._functions.get(original_node)
         if texts is None:
             return self._with_definitions(original_node, updated_node)
@@ -59,10 +61,12 @@ class ForwardRewrite(cst.CSTTransformer):
             statements[0] = statements[0].with_changes(leading_lines=original_node.leading_lines)
         return cst.FlattenSentinel(statements)
 
-    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> Any:
+    def leave_ClassDef(self, original_node: cst.ClassDef,
+                       updated_node: cst.ClassDef) -> NewStatement:
         return self._with_definitions(original_node, updated_node)
 
-    def _with_definitions(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
+    def _with_definitions(self, original_node: cst.CSTNode,
+                          updated_node: cst.BaseStatement) -> NewStatement:
         if original_node not in self._before:
             return updated_node
         return cst.FlattenSentinel([
@@ -76,7 +80,7 @@ class ForwardRewrite(cst.CSTTransformer):
             "tf_estimator", "ModeKeys") else updated_node
 
     def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine,
-                                  updated_node: cst.SimpleStatementLine) -> Any:
+                                  updated_node: cst.SimpleStatementLine) -> NewStatement:
         kept = [new for old, new in zip(original_node.body, updated_node.body, strict=True)
                 if not self._is_of_tf1(old)]
         if len(kept) == len(original_node.body):
@@ -92,12 +96,12 @@ class ForwardRewrite(cst.CSTTransformer):
                 dotted(statement.value.func)) in _OF_TF1
 
 
-def _statements(texts: list[str], callables: Callables) -> list[Any]:
+def _statements(texts: list[str], callables: Callables) -> list[Statement]:
     """Parses texts, adds two empty lines above each, and rewrites the calls in them."""
-    statements: list[Any] = []
+    statements: list[Statement] = []
     for text in texts:
         parsed = cst.parse_module(text)
-        found: list[Any] = list(parsed.visit(ForwardRewrite({}, {}, {}, callables)).body)
+        found = list(parsed.visit(ForwardRewrite({}, {}, {}, callables)).body)
         above = [*parsed.header, *found[0].leading_lines]
         first = next((index for index, line in enumerate(above) if line.comment), len(above))
         found[0] = found[0].with_changes(leading_lines=[

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -40,7 +40,7 @@ class Texts:
 
     imports: dict[str, str] = dataclasses.field(default_factory=dict)
     definitions: dict[str, str] = dataclasses.field(default_factory=dict)
-    enclosed: list[tuple[str, str, Any]] = dataclasses.field(default_factory=list)
+    enclosed: list[tuple[str, str, object]] = dataclasses.field(default_factory=list)
 
     def expression(self, value: Any, name: str = "function") -> str:
         """Returns an expression for a value, and collects what it needs.
@@ -77,7 +77,7 @@ class Texts:
         self.imports[name] = line
         return name
 
-    def _partial(self, value: functools.partial[Any], name: str) -> str:
+    def _partial(self, value: functools.partial[object], name: str) -> str:
         self.imports["functools"] = "import functools"
         parts = [self.expression(value.func, name), *map(self.expression, value.args)]
         parts += [f"{key}={self.expression(argument)}" for key, argument in value.keywords.items()]
@@ -102,14 +102,14 @@ class Texts:
         self._define(name, text)
         return name
 
-    def _with_closure(self, name: str, text: str, nonlocals: Mapping[str, Any]) -> str:
+    def _with_closure(self, name: str, text: str, nonlocals: Mapping[str, object]) -> str:
         self.enclosed += [(name, key, value) for key, value in nonlocals.items()
                           if is_constant(value)]
         lines = [f"{key} = {self.expression(value, key)}" for key, value in nonlocals.items()]
         body = textwrap.indent("\n".join([*lines, "", text]), "    ")
         return f"def _make_{name}():\n{body}\n\n\n{name} = _make_{name}()"
 
-    def _collect_global(self, name: str, value: Any) -> None:
+    def _collect_global(self, name: str, value: object) -> None:
         if isinstance(value, ModuleType):
             self._module(value, name)
         elif is_constant(value):
@@ -133,12 +133,12 @@ class Texts:
             raise NoTextError(f"two different things are called `{name}`")
 
 
-def is_flags(value: Any) -> bool:
+def is_flags(value: object) -> bool:
     """Whether a value is the flags of absl, or of `tf.flags`."""
     return type(value).__name__ in ("FlagValues", "_FlagValuesWrapper")
 
 
-def is_constant(value: Any) -> bool:
+def is_constant(value: object) -> bool:
     """Whether `repr` of a value is an expression for it."""
     if isinstance(value, (list, tuple, set)) and type(value) in (list, tuple, set):
         return all(map(is_constant, value))
@@ -147,7 +147,7 @@ def is_constant(value: Any) -> bool:
     return type(value) in _SIMPLE
 
 
-def source_of(function: Callable[..., Any]) -> str:
+def source_of(function: FunctionType) -> str:
     """Returns the text of a function, of a lambda without the statement around it.
 
     Raises:

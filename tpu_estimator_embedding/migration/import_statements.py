@@ -16,7 +16,7 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted, module_of
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.node_search import Statement, find_all
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.targets import PACKAGE, in_full, names_in
@@ -24,6 +24,9 @@ from tpu_estimator_embedding.migration.targets import PACKAGE, in_full, names_in
 _V1 = "tensorflow.compat.v1"
 _PRIVATE = ("compat", "core", "python", "_api")  # below `tensorflow`, of all versions alike
 _LINE_LENGTH = 88
+
+# What a rewrite puts in the place of a node.
+Replacement = cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,12 +45,13 @@ class _Import:
         return f"{self.name}{alias}"
 
 
-def plan(rewriter: ModuleRewrite) -> dict[cst.CSTNode, Any]:
+def plan(rewriter: ModuleRewrite) -> dict[cst.CSTNode, Replacement]:
     """Returns the replacement of each import statement that changes."""
-    edits: dict[cst.CSTNode, Any] = {}
-    lines = find_all(rewriter.source.module, cst.SimpleStatementLine)
-    suites = find_all(rewriter.source.module, cst.SimpleStatementSuite)
-    for line in (*lines, *suites):
+    edits: dict[cst.CSTNode, Replacement] = {}
+    lines: list[cst.SimpleStatementLine | cst.SimpleStatementSuite] = [
+        *find_all(rewriter.source.module, cst.SimpleStatementLine),
+        *find_all(rewriter.source.module, cst.SimpleStatementSuite)]
+    for line in lines:
         for statement in line.body:
             if isinstance(statement, (cst.Import, cst.ImportFrom)):
                 new = _rewritten(rewriter, statement)
@@ -183,7 +187,8 @@ def from_import(module: str, names: list[str]) -> str:
     return f"from {module} import (\n    " + ",\n    ".join(names) + ",\n)"
 
 
-def _edit(edits: dict[cst.CSTNode, Any], line: Any, statement: cst.CSTNode,
+def _edit(edits: dict[cst.CSTNode, Replacement],
+          line: cst.SimpleStatementLine | cst.SimpleStatementSuite, statement: cst.CSTNode,
           new: list[str] | cst.ImportFrom, module: cst.Module) -> None:
     if isinstance(new, cst.ImportFrom):
         edits[statement] = new
@@ -210,7 +215,7 @@ _KERAS = ("tensorflow.keras", "tensorflow.compat.v1.keras", "tensorflow.compat.v
 def insert(rewriter: ModuleRewrite, module: cst.Module) -> cst.Module:
     """Returns the module with the imports that it lacks."""
     new = _missing(rewriter, module)
-    body: list[Any] = list(module.body)
+    body: list[Statement] = list(module.body)
     if rewriter.is_tf1:
         _switch_v2_off(rewriter, module, body)
     if new:
@@ -246,7 +251,7 @@ def load_first(source: SourceFile, *, is_chosen: bool) -> tuple[bytes, list[Find
         return source.data, []
     if keras and ours and ours[0] < keras[0]:
         return source.data, []
-    body: list[Any] = list(source.module.body)
+    body: list[Statement] = list(source.module.body)
     _insert(source.module, body, _place(body), [_LOADER])
     return source.module.with_changes(body=body).bytes, [
         Finding(source.path, 0, 0, "TEE105", f"`{_LOADER.partition('  ')[0]}`")]
@@ -259,7 +264,7 @@ def _uses_layers(source: SourceFile) -> bool:
                for path in bindings.meaning(chain.scope, chain.parts[0]).paths)
 
 
-def _place(body: list[Any]) -> int:
+def _place(body: list[Statement]) -> int:
     """Returns the position of new imports: above the first library, else below all imports."""
     after = 0
     for index, statement in enumerate(body):
@@ -271,9 +276,9 @@ def _place(body: list[Any]) -> int:
     return after
 
 
-def _insert(module: cst.Module, body: list[Any], place: int,
+def _insert(module: cst.Module, body: list[Statement], place: int,
             lines: list[str]) -> None:
-    statements: list[Any] = [
+    statements: list[Statement] = [
         cst.parse_statement(line, module.config_for_parsing) for line in lines]
     if place < len(body) and hasattr(body[place], "leading_lines"):
         above = list(body[place].leading_lines)
@@ -289,7 +294,7 @@ def _insert(module: cst.Module, body: list[Any], place: int,
 
 
 def _switch_v2_off(rewriter: ModuleRewrite, module: cst.Module,
-                   body: list[Any]) -> None:
+                   body: list[Statement]) -> None:
     """Adds `tf.disable_v2_behavior()` below the imports, as TensorFlow 1.x behaves."""
     if not any(finding.code == "TEE103" for finding in rewriter.findings) or any(
             chain.parts[-1] in ("disable_v2_behavior", "disable_eager_execution")
@@ -301,7 +306,7 @@ def _switch_v2_off(rewriter: ModuleRewrite, module: cst.Module,
                default=-1)
     lines = [f"{root}.disable_v2_behavior()"] if root else [
         "import tensorflow.compat.v1 as tensorflow_v1", "tensorflow_v1.disable_v2_behavior()"]
-    statements: list[Any] = [
+    statements: list[Statement] = [
         cst.parse_statement(line, module.config_for_parsing) for line in lines]
     if root:
         statements[0] = statements[0].with_changes(leading_lines=[cst.EmptyLine()])

@@ -8,7 +8,7 @@ from typing import Any
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.migration.config_text import ConfigWriter
 from tpu_estimator_embedding.migration.function_text import NoTextError, Texts, is_constant
-from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 
 # How Keras 3 differs, measured over ten steps of a table of 50 rows.
@@ -32,7 +32,7 @@ class KerasRsWriter(ConfigWriter):
     def __init__(self, captured: CapturedConfig) -> None:
         super().__init__(captured)
         self._rates: dict[str, str] = {}
-        self._limits: dict[str, Any] = {}
+        self._limits: dict[str, Limits] = {}
 
     def functions(self) -> list[str]:
         """Returns the blocks of the module below its constants."""
@@ -92,7 +92,7 @@ class KerasRsWriter(ConfigWriter):
             return f"refused({reason!r})"
         if any(limit is not None for limit in optimizer.gradient_limits):
             self._limits[name] = optimizer.gradient_limits
-        rate: Any = optimizer.learning_rate
+        rate = optimizer.learning_rate
         if callable(rate):
             self._rates[name] = self._function(rate, f"learning_rate_of_{self._tables[name]}")
             rate = 0.0  # the training step assigns it
@@ -127,11 +127,11 @@ def _refusal(optimizer: RowOptimizer, rules: Collection[str]) -> str:
     return ""
 
 
-def _seed(initializer: Any) -> Any:
+def _seed(initializer: object) -> object:
     return initializer.get_config().get("seed") if hasattr(initializer, "get_config") else None
 
 
-def _initializer(initializer: Any, texts: Texts) -> str:
+def _initializer(initializer: object, texts: Texts) -> str:
     name = type(initializer).__name__
     if name not in _INITIALIZERS or not hasattr(initializer, "get_config"):
         raise NoTextError(f"Keras 3 has no {name}")

@@ -12,7 +12,7 @@ import libcst as cst
 from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.constructor_arguments import SPEC_ORDER
 from tpu_estimator_embedding.migration.effects import SPEC, Effects, Problem
-from tpu_estimator_embedding.migration.forward_rewrite import holds
+from tpu_estimator_embedding.migration.forward_rewrite import NewStatement, holds
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
 from tpu_estimator_embedding.migration.name_table import NameTable
 from tpu_estimator_embedding.migration.node_search import find_all
@@ -485,7 +485,8 @@ class _Forward(cst.CSTTransformer):
     def on_visit(self, node: cst.CSTNode) -> bool:
         return node not in self._gone
 
-    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> (
+            cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]):
         if original_node in self._gone:
             return cst.RemoveFromParent()
         return super().on_leave(original_node, updated_node)
@@ -498,7 +499,7 @@ class _Forward(cst.CSTTransformer):
     def leave_Else(self, original_node: cst.Else, updated_node: cst.Else) -> Any:
         return updated_node if updated_node.body.body else cst.RemoveFromParent()
 
-    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> Any:
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> NewStatement:
         if updated_node.body.body:
             return updated_node
         if updated_node.orelse is None:

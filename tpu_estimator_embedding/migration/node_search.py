@@ -10,6 +10,9 @@ from typing import TypeVar
 
 import libcst as cst
 
+# A statement of a module, or of an indented block.
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
 Node = TypeVar("Node", bound=cst.CSTNode)
 
 _NODES_REMEMBERED = 1 << 16  # more than all trees of one large module have

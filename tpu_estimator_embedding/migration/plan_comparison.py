@@ -4,17 +4,18 @@
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
 
 from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.mid_level.config.structure import named_tables
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.migration.verify.plan_values import values_at_steps
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.runtime import tf1
+from tpu_estimator_embedding.types import Initializer, Tensor
 
 
 def differences(captured: CapturedConfig, text: str) -> list[str]:
@@ -102,7 +103,8 @@ def _tensorflow_2() -> Iterator[None]:
         sys.modules.update({path: view for path, view in views.items() if view is not None})
 
 
-def _differences_of_features(plan: Any, expected: Any, weight_keys: dict[str, str]) -> list[str]:
+def _differences_of_features(plan: EmbeddingPlan, expected: EmbeddingPlan,
+                             weight_keys: dict[str, str]) -> list[str]:
     new = {feature.name: dataclasses.replace(feature, weight_key=weight_keys.get(feature.name))
            for feature in plan.features}
     old = {feature.name: feature for feature in expected.features}
@@ -110,25 +112,26 @@ def _differences_of_features(plan: Any, expected: Any, weight_keys: dict[str, st
             if new.get(name) != old.get(name)]
 
 
-def _differences_of_tables(old: Any, new: Any, initializer: Any) -> list[str]:
+def _differences_of_tables(old: TablePlan, new: TablePlan, initializer: object) -> list[str]:
     found = [name for name in ("vocabulary_size", "dimension", "quantization")
              if getattr(old, name) != getattr(new, name)]
     if (old.combiner or "sum") != new.combiner:
         found.append("combiner")
     if not _is_same_initializer(old.initializer, initializer):
         found.append("initializer")
-    if new.optimizer is None or _without_rate(old.optimizer) != _without_rate(new.optimizer):
+    if new.optimizer is None or (
+            _without_rate(old.training_optimizer) != _without_rate(new.optimizer)):
         found.append("optimizer")
     return found
 
 
-def _without_rate(optimizer: Any) -> Any:
+def _without_rate(optimizer: RowOptimizer) -> RowOptimizer:
     return dataclasses.replace(optimizer, learning_rate=0.0)
 
 
 def _rates(source: EmbeddingPlan | ModuleType, table: str) -> list[float]:
     """Returns the learning rate of a table at some steps, from a plan or a module."""
-    def rate(step: Any) -> Any:
+    def rate(step: Tensor) -> float | Tensor:
         plan = source if isinstance(source, EmbeddingPlan) else to_plan(
             source.feature_config(step))
         found = plan.table_by_name[table].training_optimizer.learning_rate
@@ -136,11 +139,11 @@ def _rates(source: EmbeddingPlan | ModuleType, table: str) -> list[float]:
     return values_at_steps(rate)
 
 
-def _multiples(multiplier: Any) -> list[float]:
+def _multiples(multiplier: Callable[[Tensor], Tensor] | None) -> list[float]:
     return values_at_steps(multiplier) if multiplier is not None else []
 
 
-def _is_same_initializer(old: Any, new: Any) -> bool:
+def _is_same_initializer(old: Initializer, new: object) -> bool:
     if not hasattr(old, "get_config"):
         return not hasattr(new, "get_config") and (
             getattr(old, "__name__", 0) == getattr(new, "__name__", 1))

@@ -87,9 +87,10 @@ def _rewrite_chain(module: ModuleRewrite, chain: Chain) -> Target | None:
 
 
 def _plan_removals(module: ModuleRewrite,
-                   postponed: Sequence[tuple[Chain, Target]]) -> dict[cst.CSTNode, object]:
+                   postponed: Sequence[tuple[Chain, Target]],
+                   ) -> dict[cst.CSTNode, import_statements.Replacement]:
     """Removes `variable = tf.contrib` if every use of the variable was rewritten."""
-    edits: dict[cst.CSTNode, Any] = {}
+    edits: dict[cst.CSTNode, import_statements.Replacement] = {}
     for chain, target in postponed:
         name = ".".join(chain.parts)
         line, variable = module.bindings.assignment_of(chain.nodes[-1])
@@ -175,7 +176,7 @@ class _Replace(cst.CSTTransformer):
     """Applies replacements, by the nodes of the tree that was analysed."""
 
     def __init__(self, replacements: dict[cst.CSTNode, str],
-                 edits: dict[cst.CSTNode, Any]) -> None:
+                 edits: dict[cst.CSTNode, import_statements.Replacement]) -> None:
         super().__init__()
         self._replacements = replacements
         self._edits = edits

@@ -14,7 +14,7 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration.assignments import bindings_in
 from tpu_estimator_embedding.migration.bindings import dotted
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.node_search import Statement, find_all
 
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
            "FeatureConfig")
@@ -106,7 +106,7 @@ def with_imports(module: cst.Module, text: str) -> cst.Module:
     """Adds imports, given as text, and removes unused ones."""
     used = {name.value for statement in module.body if not _is_import(statement)
             for name in find_all(statement, cst.Name)}
-    body: list[Any] = []
+    body: list[Statement] = []
     place = None
     for statement in module.body:
         code = module.code_for_node(statement) if _is_import(statement) else ""
@@ -118,7 +118,7 @@ def with_imports(module: cst.Module, text: str) -> cst.Module:
             continue
         body.append(statement)
     added = cst.parse_module(text)
-    new: list[Any] = [left for statement in added.body if (left := (
+    new: list[Statement] = [left for statement in added.body if (left := (
         _used_import(statement, used) if matchers.matches(statement, _FROM) else statement))]
     if any(module.code_for_node(statement).strip() == "import os" for statement in body[:place]):
         new = [statement for statement in new if added.code_for_node(statement) != "import os\n"]
@@ -136,7 +136,8 @@ def _counts(node: cst.CSTNode) -> collections.Counter[str]:
     return collections.Counter(name.value for name in find_all(node, cst.Name))
 
 
-def _is_unused_assignment(line: Any, counts: collections.Counter[str], moved: Collection[str],
+def _is_unused_assignment(line: cst.CSTNode, counts: collections.Counter[str],
+                          moved: Collection[str],
                           calls: HarmlessCalls) -> bool:
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return False
@@ -168,7 +169,7 @@ class HarmlessCalls:
     def __init__(self, module: cst.Module) -> None:
         self._bound = {name for name, _, _ in bindings_in(module)}
         self._libraries: dict[str, str] = {}  # name -> the library that gives it
-        lines: list[Any] = find_all(module, cst.Import, cst.ImportFrom)
+        lines: list[cst.Import | cst.ImportFrom] = find_all(module, cst.Import, cst.ImportFrom)
         for line in lines:
             for alias in () if isinstance(line.names, cst.ImportStar) else line.names:
                 source = dotted(line.module if isinstance(line, cst.ImportFrom) else alias.name)
@@ -217,7 +218,7 @@ def _calls_now(value: cst.CSTNode) -> list[cst.Call]:
     return [call for call in find_all(value, cst.Call) if call not in later]
 
 
-def _used_import(statement: Any, used: set[str]) -> cst.BaseStatement | None:
+def _used_import(statement: Any, used: set[str]) -> Statement | None:
     node = statement.body[0]
     if isinstance(node, cst.Import) and not any(
             alias.asname or dotted(alias.name)[0] in used for alias in node.names):
@@ -239,14 +240,15 @@ def _is_import(statement: cst.CSTNode) -> bool:
 
 
 class _Remove(cst.CSTTransformer):
-    def __init__(self, nodes: list[Any]) -> None:
+    def __init__(self, nodes: Iterable[cst.CSTNode]) -> None:
         super().__init__()
         self._nodes = set(nodes)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         return node not in self._nodes
 
-    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> (
+            cst.CSTNodeT | cst.RemovalSentinel):
         if original_node in self._nodes:
             return cst.RemoveFromParent()
         if isinstance(updated_node, cst.IndentedBlock) and not updated_node.body:

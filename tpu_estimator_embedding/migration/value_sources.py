@@ -61,7 +61,7 @@ class Source:
     text: str
     line: int
     path: str
-    value: Any = None
+    value: object = None
     flags: tuple[str, ...] = ()
     imports: tuple[tuple[str, str], ...] = ()
     is_fixed: bool = False
@@ -134,7 +134,7 @@ def sources_of(modules: Sequence[ProgramModule]) -> list[Source]:
             for argument, value in _arguments(node)]
 
 
-def expressions(sources: Iterable[Source]) -> dict[tuple[str, Any], Source]:
+def expressions(sources: Iterable[Source]) -> dict[tuple[str, object], Source]:
     """Returns (argument, value) -> the expression that is the only one to give it.
 
     An argument has none if another expression may give the same value.
@@ -142,7 +142,7 @@ def expressions(sources: Iterable[Source]) -> dict[tuple[str, Any], Source]:
     by_argument: dict[str, list[Source]] = {}
     for source in sources:
         by_argument.setdefault(source.argument, []).append(source)
-    found: dict[tuple[str, Any], Source] = {}
+    found: dict[tuple[str, object], Source] = {}
     for argument, given in by_argument.items():
         if argument in WRITTEN and all(source.value is not None for source in given):
             for source in given:
@@ -326,7 +326,7 @@ class _Program:
             value is not None and self._is_fixed(value, module, seen) for value in values)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether an imported value is a constant, not something that holds arguments of a run."""
     return isinstance(value, (bool, int, float, str)) or (
         isinstance(value, ModuleType) and value.__name__ in ("math", "numpy"))

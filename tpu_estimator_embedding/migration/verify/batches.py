@@ -11,11 +11,11 @@ import inspect
 import pathlib
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tpu_estimator_embedding import types
 from tpu_estimator_embedding.migration.verify.recording import BATCHES, RecordingSettings
 
 SEED = 1
@@ -43,7 +43,7 @@ class RecordedBatches:
         """Reads what `save` wrote."""
         return cls(*pickle.loads(path.read_bytes()))
 
-    def fit(self, specs: Sequence[Any]) -> bool:
+    def fit(self, specs: Sequence[object]) -> bool:
         """Returns whether the first batch has these dtypes and compatible shapes."""
         batch = self.elements[0]
         return len(specs) == len(batch) and all(
@@ -68,7 +68,7 @@ class Structure:
         is_dataset: whether the input_fn returns a Dataset, not tensors.
     """
 
-    spec: Any
+    spec: types.Structure  # of a `tf.TypeSpec` for each tensor
     is_dataset: bool
 
     def describe(self) -> str:
@@ -76,7 +76,7 @@ class Structure:
         return f"{'Dataset' if self.is_dataset else 'tensors'} of {self.spec}"
 
 
-def read(call: Callable[[], Any], count: int,
+def read(call: Callable[[], types.Structure], count: int,
          seed: int = SEED) -> tuple[RecordedBatches, Structure]:
     """Calls an input_fn in a new graph with a seed, and reads its first batches."""
     with tf.Graph().as_default():
@@ -106,7 +106,7 @@ def read(call: Callable[[], Any], count: int,
     return RecordedBatches(elements, ended), structure
 
 
-def play(batches: RecordedBatches, structure: Structure) -> Any:
+def play(batches: RecordedBatches, structure: Structure) -> types.Structure:
     """Returns a Dataset, or tensors, of recorded batches in the current graph.
 
     After the last recorded batch they start again, unless the input ended there, so that code that
@@ -129,13 +129,13 @@ def play(batches: RecordedBatches, structure: Structure) -> Any:
     return iterator.get_next()
 
 
-def _without_missing_labels(result: Any) -> Any:
+def _without_missing_labels(result: types.Structure) -> types.Structure:
     if isinstance(result, tuple) and len(result) == 2 and result[1] is None:
         return result[0]
     return result
 
 
-def _spec_of(result: Any) -> Any:
+def _spec_of(result: types.Structure) -> types.Structure:
     if isinstance(result, tf.data.Dataset):
         return result.element_spec
     return tf.nest.map_structure(tf.type_spec_from_value, result)
@@ -151,7 +151,7 @@ class RecordedInput:
         is_seedless: whether it also does so with another seed of the graph.
     """
 
-    def __init__(self, input_fn: Callable[..., Any], settings: RecordingSettings,
+    def __init__(self, input_fn: Callable[..., types.Structure], settings: RecordingSettings,
                  count: int) -> None:
         self._input_fn = input_fn
         self._accepted = inspect.signature(input_fn).parameters
@@ -162,7 +162,7 @@ class RecordedInput:
         self.digests: list[tuple[str, ...]] = []
         self.is_repeatable = self.is_seedless = True
 
-    def input_fn(self, params: Any, config: Any, mode: Any) -> Any:
+    def input_fn(self, params: object, config: object, mode: str) -> types.Structure:
         """Returns the batches to train on."""
         given = {"params": params, "config": config, "mode": mode}
         call = functools.partial(self._input_fn, **{

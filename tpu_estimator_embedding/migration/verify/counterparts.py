@@ -3,8 +3,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -65,13 +64,13 @@ class SeenVariables:
     """
 
     def __init__(self) -> None:
-        self.all: list[Any] = []
+        self.all: list[tf.Variable] = []
         self._starts: dict[int, np.ndarray] = {}
 
     @contextlib.contextmanager
     def seeing(self) -> Iterator[None]:
         """Records the variables that are created, also in functions."""
-        def create(make: Any, **arguments: Any) -> Any:
+        def create(make: Callable[..., tf.Variable], **arguments: object) -> tf.Variable:
             variable = make(**arguments)
             self.all.append(variable)
             if tf.executing_eagerly():
@@ -95,34 +94,34 @@ class SeenVariables:
             if id(variable) not in self._starts:
                 self._note(variable)
 
-    def start(self, variable: Any) -> np.ndarray | None:
+    def start(self, variable: tf.Variable) -> np.ndarray | None:
         """Returns the initial value of a variable; None if a step created it."""
         return self._starts.get(id(variable))
 
-    def named(self, name: str, shape: tuple[int, ...]) -> list[Any]:
+    def named(self, name: str, shape: tuple[int, ...]) -> list[tf.Variable]:
         """Returns the variables of a name and shape."""
         return [variable for variable in self.all
                 if name_of(variable) == name and tuple(variable.shape) == shape]
 
-    def _note(self, variable: Any) -> None:
+    def _note(self, variable: tf.Variable) -> None:
         with contextlib.suppress(tf.errors.OpError, NotImplementedError, AttributeError):
             self._starts[id(variable)] = variable.numpy()
 
 
-def whole(variable: Any) -> Any:
+def whole(variable: tf.Variable) -> tf.Variable:
     """Returns the variable that one replica's is a part of, or else the variable itself."""
     return distribute_utils.value_container(variable)
 
 
-def first_parts(variables: Iterable[Any]) -> list[Any]:
+def first_parts(variables: Iterable[tf.Variable]) -> list[tf.Variable]:
     """Returns the variables without those of further replicas."""
-    found: dict[int, Any] = {}
+    found: dict[int, tf.Variable] = {}
     for variable in variables:
         found.setdefault(id(whole(variable)), variable)
     return list(found.values())
 
 
-def name_of(variable: Any) -> str:
+def name_of(variable: tf.Variable) -> str:
     """Returns the name of a variable as a checkpoint of TPUEstimator has it."""
     return str(variable.name).rpartition(":")[0] or str(variable.name)
 
@@ -195,7 +194,7 @@ class Counterparts:
                     names[name] = recorded[key]
         return names
 
-    def _find_tables(self) -> dict[str, Any]:
+    def _find_tables(self) -> dict[str, tf.Variable]:
         names = self._names_of_tables()
         found = {}
         for one in self._watched:
@@ -208,8 +207,8 @@ class Counterparts:
                          for name in self._reference.tables if name not in found]
         return found
 
-    def _find_dense(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _find_dense(self) -> dict[str, tf.Variable]:
+        found: dict[str, tf.Variable] = {}
         others = first_parts(self._others)
         for name, value in self._reference.variables.items():
             shape, wanted = np.shape(value), self._given.get(name, name)
@@ -234,7 +233,7 @@ class Counterparts:
                     text if is_slot else f"{text}; --names says which one it is")
         return found
 
-    def _pair_by_shape(self, found: dict[str, Any], others: list[Any]) -> None:
+    def _pair_by_shape(self, found: dict[str, tf.Variable], others: list[tf.Variable]) -> None:
         """Pairs trainable variables without a name in common, shape by shape."""
         taken = {id(variable) for variable in found.values()}
         legacy = [name for name in self._reference.result.trainable if name not in found]

@@ -40,7 +40,7 @@ class TrainerEvaluation:
     note: str = ""
 
 
-def of_estimator(evaluate: Callable[..., Any], arguments: Mapping[str, Any],
+def of_estimator(evaluate: Callable[..., Mapping[str, object]], arguments: Mapping[str, Any],
                  settings: RecordingSettings, step: int) -> Results:
     """Evaluates the values after the last step of a recorded run of a TPUEstimator.
 
@@ -61,7 +61,8 @@ def of_estimator(evaluate: Callable[..., Any], arguments: Mapping[str, Any],
                              checkpoint_path=str(directory / step_name(step))))
 
 
-def of_trainer(evaluate: Callable[..., Any], input_fn: Callable[..., Any],
+def of_trainer(evaluate: Callable[..., Mapping[str, object]],
+               input_fn: Callable[..., tf.data.Dataset],
                settings: RecordingSettings) -> TrainerEvaluation:
     """Evaluates the present values of a Trainer on the batches of the legacy program.
 
@@ -80,7 +81,7 @@ def of_trainer(evaluate: Callable[..., Any], input_fn: Callable[..., Any],
     recorded = RecordedBatches.load(path)
     accepted = inspect.signature(input_fn).parameters
 
-    def replayed(params: Any, mode: Any) -> tf.data.Dataset:
+    def replayed(params: object, mode: str) -> tf.data.Dataset:
         nonlocal note
         given = {"params": params, "mode": mode}
         own = input_fn(**{name: value for name, value in given.items() if name in accepted})

@@ -2,7 +2,7 @@
 """Datasets that a TF2 program iterates over, fed with the batches of the legacy program."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from tpu_estimator_embedding.migration.verify.batches import RecordedBatches
 from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
+from tpu_estimator_embedding.types import Structure
 
 
 class DatasetFeed:
@@ -27,7 +28,8 @@ class DatasetFeed:
     def __init__(self, batches: RecordedBatches, next_step: Callable[[], int]) -> None:
         """Takes the recorded batches, and the function that returns the step of the next batch."""
         self._batches, self._next_step = batches, next_step
-        self._iterate: Any = None
+        self._iterate: Callable[[tf.data.Dataset], Iterator[Structure]] = (
+            tf.data.Dataset.__iter__)
         self._shared: _Shared | None = None  # what a strategy iterates over now
         self.own: tf.data.Dataset | None = None
         self.is_recorded = True
@@ -57,15 +59,17 @@ class DatasetFeed:
         elements = list(_flat(self._iterate(self.own.take(count))))
         return RecordedBatches(elements, len(elements) < count)
 
-    def _share(self, original: Any, iterator: Any, dataset: Any = None, devices: Any = None,
-               **options: Any) -> None:
+    def _share(self, original: Callable[..., None], iterator: object,
+               dataset: tf.data.Dataset | None = None, devices: Any = None,
+               **options: object) -> None:
         self._shared = None if dataset is None else _Shared(dataset, len(devices))
         try:
             original(iterator, dataset, devices, **options)
         finally:
             self._shared = None
 
-    def _iter(self, original: Any, dataset: tf.data.Dataset) -> Any:
+    def _iter(self, original: Callable[[tf.data.Dataset], Iterator[Structure]],
+              dataset: tf.data.Dataset) -> Iterator[Structure]:
         if self._is_paused or not tf.executing_eagerly():
             return original(dataset)
         shared = self._shared
@@ -83,7 +87,7 @@ class DatasetFeed:
         return original(fed.with_options(_in_step()))
 
     def _generate(self, dataset: tf.data.Dataset, is_recorded: bool, replica: int,
-                  count: int) -> Iterator[Any]:
+                  count: int) -> Iterator[tuple[np.ndarray, ...]]:
         read = self._batches.elements[replica::count] if is_recorded else []
         own = None if is_recorded else _flat(self._iterate(dataset))
         while True:
@@ -110,7 +114,7 @@ class _Shared:
         return next(self._replicas), self._count
 
 
-def _flat(elements: Any) -> Iterator[list[np.ndarray]]:
+def _flat(elements: Iterable[Structure]) -> Iterator[list[np.ndarray]]:
     for element in elements:
         yield [np.asarray(tensor) for tensor in tf.nest.flatten(element, expand_composites=True)]
 

@@ -2,7 +2,7 @@
 """The settings of a Keras 3 program's tables, under the names that they have in a plan."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+
+if TYPE_CHECKING:
+    import keras  # type: ignore[import-untyped]
+    import keras_rs  # type: ignore[import-untyped]
 
 # Class of an optimizer -> rule with the same arithmetic, and setting of the rule -> its name there.
 _RULES: dict[str, tuple[Callable[..., UpdateRule], dict[str, str]]] = {
@@ -31,8 +35,9 @@ _KNOWN = {"learning_rate", "clipvalue", "weight_decay", "name", "ema_momentum",
           "ema_overwrite_frequency"}
 
 
-def keras3_plan_values(features: Mapping[str, Any],
-                       optimizer_of: Callable[[str], Any]) -> dict[str, str]:
+def keras3_plan_values(
+        features: Mapping[str, "keras_rs.layers.FeatureConfig"],
+        optimizer_of: Callable[[str], "keras.optimizers.Optimizer"]) -> dict[str, str]:
     """Returns what `plan_values` would, and settings that only Keras has, if they are in use.
 
     Initializers are not compared: those of Keras have other settings, and their values are.
@@ -66,7 +71,7 @@ def _settings(kind: str) -> dict[str, str]:
     return _RULES[kind][1] if kind in _RULES else {}
 
 
-def _row_optimizer(optimizer: Any) -> RowOptimizer:
+def _row_optimizer(optimizer: "keras.optimizers.Optimizer") -> RowOptimizer:
     config, kind = optimizer.get_config(), type(optimizer).__name__
     rule: Any = None
     if kind in _RULES:

@@ -12,8 +12,9 @@ import inspect
 import pathlib
 import shutil
 import sys
-from collections.abc import Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 import tensorflow as tf
 
@@ -38,10 +39,34 @@ from tpu_estimator_embedding.migration.verify.recording import (
 )
 from tpu_estimator_embedding.migration.verify.tf2_run import start_difference
 from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
+from tpu_estimator_embedding.types import Structure
+
+if TYPE_CHECKING:
+    import keras  # type: ignore[import-untyped]
+    import keras_rs  # type: ignore[import-untyped]
 
 RUNTIME = "keras_training"  # the module that every program of this stage imports
 _FORMATS = {"jax": "keras-rs-jax", "tensorflow": "keras-rs"}
 _TEMPLATE, _START, _SAVED = "template", "start", "saved"
+Result = TypeVar("Result")
+
+
+class _Training(Protocol):
+    """What this module uses of the program's `keras_training.KerasTraining`."""
+
+    _features: "Mapping[str, keras_rs.layers.FeatureConfig]"
+
+    @property
+    def model(self) -> "keras.Model": ...
+
+    @property
+    def optimizer(self) -> "keras.optimizers.Optimizer": ...
+
+    def build(self, input_fn: Callable[..., Structure]) -> None: ...
+
+    def save(self, path: str) -> None: ...
+
+    def restore(self, path: str) -> None: ...
 
 
 class Keras3Run:
@@ -69,16 +94,19 @@ class Keras3Run:
               wrapped(training, "predict", self._end)):
             yield
 
-    def _construct(self, original: Any, training: Any, *args: Any, **kwargs: Any) -> None:
+    def _construct(self, original: Callable[..., None], training: _Training, *args: object,
+                   **kwargs: object) -> None:
         original(training, *args, **{**kwargs, "save_checkpoints_steps": None,
                                      "model_dir": str(self._directory / "model")})
 
-    def _end(self, original: Any, training: Any, *args: Any, **kwargs: Any) -> Any:
+    def _end(self, original: Callable[..., Result], training: _Training, *args: object,
+             **kwargs: object) -> Result:
         if self.result is not None:
             raise TrainedError
         return original(training, *args, **kwargs)
 
-    def _evaluate(self, original: Any, training: Any, input_fn: Any, **kwargs: Any) -> Any:
+    def _evaluate(self, original: Callable[..., dict[str, float]], training: _Training,
+                  input_fn: Callable[..., Structure], **kwargs: object) -> dict[str, float]:
         if self.result is None:
             return original(training, input_fn, **kwargs)
         found = evaluation.of_trainer(functools.partial(original, training), input_fn,
@@ -89,8 +117,9 @@ class Keras3Run:
             notes=(*self.result.notes, *filter(None, [found.note])))
         raise TrainedError
 
-    def _train(self, original: Any, training: Any, input_fn: Any, *, steps: Any = None,
-               max_steps: Any = None) -> Any:
+    def _train(self, original: Callable[..., _Training], training: _Training,
+               input_fn: Callable[..., Structure], *, steps: int | None = None,
+               max_steps: int | None = None) -> _Training:
         if self.result is not None:
             raise TrainedError
         if steps is not None and max_steps is not None:  # it raises its own error
@@ -115,7 +144,7 @@ class Keras3Run:
                 raise
             self._end_untrained(plan, (f"initial values: {error}",), "of another optimizer")
         recorded = RecordedInput(input_fn, self._settings, self._settings.steps + READ_AHEAD)
-        import keras  # type: ignore[import-untyped]
+        import keras
         with wrapped(keras.Model, "fit", functools.partial(self._fit, keras, training)):
             original(training, _replayed(input_fn, recorded), max_steps=count)
         self.result = RecordedResult(
@@ -133,7 +162,7 @@ class Keras3Run:
 
     # The start of both programs.
 
-    def _other_shapes(self, training: Any, legacy: RecordedResult) -> tuple[str, ...]:
+    def _other_shapes(self, training: _Training, legacy: RecordedResult) -> tuple[str, ...]:
         """Saves the program's own initial values; returns those of another shape, but for slots."""
         own = {feature.table.name for feature in training._features.values()}
         self._names = {**{variable: table for table, variable in legacy.tables.items()
@@ -150,8 +179,8 @@ class Keras3Run:
                      and name not in {variable for key, variable in legacy.tables.items()
                                       if "/" in key})
 
-    def _set_start(self, training: Any, legacy: RecordedResult) -> tuple[tuple[str, ...],
-                                                                         tuple[str, ...]]:
+    def _set_start(self, training: _Training, legacy: RecordedResult) -> tuple[tuple[str, ...],
+                                                                               tuple[str, ...]]:
         """Lets the program start from the legacy one's values; returns notes and differences."""
         template, start = (self._directory / name for name in (_TEMPLATE, _START))
         done = checkpoint.convert(self._reference / INITIAL, start, _format(training),
@@ -173,9 +202,10 @@ class Keras3Run:
 
     # Every step.
 
-    def _fit(self, keras: Any, training: Any, original: Any, model: Any, *args: Any,
-             callbacks: Any = (), **kwargs: Any) -> Any:
-        def on_train_batch_end(batch: int, logs: Any) -> None:
+    def _fit(self, keras: ModuleType, training: _Training, original: Callable[..., Result],
+             model: "keras.Model", *args: object,
+             callbacks: "Iterable[keras.callbacks.Callback]" = (), **kwargs: object) -> Result:
+        def on_train_batch_end(batch: int, logs: Mapping[str, float]) -> None:
             if keras.backend.backend() == "jax":
                 model.jax_state_sync()  # the state is in the loop of `fit`
             self._losses.append(float(logs["loss"]))
@@ -185,7 +215,7 @@ class Keras3Run:
         callback = keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)
         return original(model, *args, callbacks=[*callbacks, callback], **kwargs)
 
-    def _save(self, training: Any) -> None:
+    def _save(self, training: _Training) -> None:
         folder = self._directory / _SAVED
         folder.mkdir()
         training.save(str(folder / _SAVED))
@@ -194,11 +224,12 @@ class Keras3Run:
         shutil.rmtree(folder)
 
 
-def _replayed(input_fn: Any, recorded: RecordedInput) -> Any:
+def _replayed(input_fn: Callable[..., Structure],
+              recorded: RecordedInput) -> Callable[..., Structure]:
     """Returns an input_fn with the legacy program's batches."""
     accepted = inspect.signature(input_fn).parameters
 
-    def replayed(params: Any, config: Any, mode: Any) -> Any:
+    def replayed(params: Structure, config: object, mode: str) -> Structure:
         given = {"params": params, "config": config, "mode": mode}
         own = input_fn(**{name: value for name, value in given.items() if name in accepted})
         if not isinstance(own, tf.data.Dataset):  # which the program refuses
@@ -208,7 +239,7 @@ def _replayed(input_fn: Any, recorded: RecordedInput) -> Any:
     return replayed
 
 
-def _format(training: Any) -> str:
+def _format(training: _Training) -> str:
     backend = sys.modules[type(training).__module__].BACKEND
     if backend not in _FORMATS:
         raise NotImplementedError(f"KERAS_BACKEND must be one of {', '.join(_FORMATS)}, got "
@@ -216,7 +247,8 @@ def _format(training: Any) -> str:
     return _FORMATS[backend]
 
 
-def _optimizer_of(whole: Any, table: str) -> Any:
+def _optimizer_of(whole: "keras.optimizers.Optimizer",
+                  table: str) -> "keras.optimizers.Optimizer":
     """Returns the optimizer of a table; of a program that has one for all variables, that one."""
     return getattr(whole, "_of_tables", {}).get(table, getattr(whole, "_dense", whole))
 

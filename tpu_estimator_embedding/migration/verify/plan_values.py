@@ -5,11 +5,11 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
 
 SEEN_IN_VALUES = "[seen in the values]"  # of a setting that cannot be compared as such
 _STEPS = (0, 1, 7, 100, 1000, 12345)  # at which functions of the step are evaluated
@@ -67,7 +67,7 @@ def _by_feature(plan: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _values(path: str, value: object) -> Iterator[tuple[str, object]]:
     if dataclasses.is_dataclass(value):
         if path:  # of an optimizer, its rule
             yield path, type(value)
@@ -83,7 +83,7 @@ def _values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _text(path: str, value: Any, *, evaluate: bool) -> str:
+def _text(path: str, value: object, *, evaluate: bool) -> str:
     if isinstance(value, type):
         return value.__name__
     value = inspect.unwrap(value) if callable(value) else value
@@ -98,7 +98,7 @@ def _text(path: str, value: Any, *, evaluate: bool) -> str:
     return getattr(value, "__qualname__", type(value).__qualname__)
 
 
-def values_at_steps(function: Callable[[Any], Any]) -> list[float]:
+def values_at_steps(function: Callable[[Tensor], float | Tensor]) -> list[float]:
     """Evaluates a function of the step in graphs: the program may have switched V2 off."""
     import tensorflow as tf  # only here, because captured plans are read without it
     values = []

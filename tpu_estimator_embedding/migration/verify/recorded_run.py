@@ -7,6 +7,8 @@ training loop, and one of the stage keras3 a KerasTraining.
 `compare` starts it as `python -m tpu_estimator_embedding.migration.verify.recorded_run FILE`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools
@@ -15,10 +17,10 @@ import importlib.util
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -38,6 +40,12 @@ from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
+from tpu_estimator_embedding.types import RunConfig
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
+
+Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
@@ -64,7 +72,8 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, function: Callable[[], None]) -> None:
         self._name, self._function = name, function
 
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None,
+                  target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != self._name:
             return None
         sys.meta_path.remove(self)
@@ -94,17 +103,19 @@ def run(settings: RecordingSettings) -> None:
     """
     random.seed(_SEED)
     np.random.seed(_SEED)
-    arguments_of: dict[Any, dict[str, Any]] = {}
+    arguments_of: dict[TPUEstimator, dict[str, Any]] = {}
     results: list[RecordedResult] = []
 
-    def construct(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
+    def construct(original: Callable[..., None], estimator: TPUEstimator,
+                  arguments: dict[str, Any]) -> None:
         if arguments["embedding_config_spec"] is not None:
             arguments["config"] = _recorded_config(arguments["config"], settings)
             arguments["model_dir"] = arguments["config"].model_dir
         original(**arguments)
         arguments_of[estimator] = arguments
 
-    def train(original: Any, estimator: Any, arguments: dict[str, Any]) -> Any:
+    def train(original: Callable[..., TPUEstimator], estimator: TPUEstimator,
+              arguments: dict[str, Any]) -> TPUEstimator:
         if arguments_of[estimator]["embedding_config_spec"] is None:
             return original(**arguments)
         if results:
@@ -112,7 +123,8 @@ def run(settings: RecordingSettings) -> None:
         results.append(_train(original, estimator, arguments, arguments_of[estimator], settings))
         return estimator
 
-    def evaluate(original: Any, estimator: Any, arguments: dict[str, Any]) -> Any:
+    def evaluate(original: Callable[..., Mapping[str, object]], estimator: TPUEstimator,
+                 arguments: dict[str, Any]) -> Mapping[str, object]:
         if not results:
             return original(**arguments)
         if results[0].num_replicas == 1:
@@ -120,7 +132,8 @@ def run(settings: RecordingSettings) -> None:
                 original, arguments, settings, len(results[0].losses)))
         raise TrainedError
 
-    def end(original: Any, estimator: Any, arguments: dict[str, Any]) -> Any:
+    def end(original: Callable[..., Result], estimator: TPUEstimator,
+            arguments: dict[str, Any]) -> Result:
         if results:
             raise TrainedError
         return original(**arguments)
@@ -187,7 +200,7 @@ def _failure(error: BaseException | None) -> str:
     return texts[0]
 
 
-def _recorded_config(config: Any, settings: RecordingSettings) -> Any:
+def _recorded_config(config: RunConfig | None, settings: RecordingSettings) -> RunConfig:
     from tpu_estimator_embedding.compat import upstream
     config = config or upstream.tpu_config.RunConfig()
     seed = _SEED if config.tf_random_seed is None else config.tf_random_seed
@@ -197,8 +210,8 @@ def _recorded_config(config: Any, settings: RecordingSettings) -> Any:
         tpu_config=config.tpu_config._replace(iterations_per_loop=1))
 
 
-def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: dict[str, Any],
-           settings: RecordingSettings) -> RecordedResult:
+def _train(train: Callable[..., object], estimator: TPUEstimator, arguments: Mapping[str, Any],
+           constructed: Mapping[str, Any], settings: RecordingSettings) -> RecordedResult:
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
     from tpu_estimator_embedding.migration.verify import step_checkpoints
     from tpu_estimator_embedding.migration.verify.batches import RecordedInput

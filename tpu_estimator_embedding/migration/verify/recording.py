@@ -135,7 +135,7 @@ class RecordedResult:
         return cls(**values)
 
 
-def _tuple(value: Any) -> Any:
+def _tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -4,7 +4,7 @@
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.migration.verify import recording
 from tpu_estimator_embedding.migration.verify.recording import INITIAL, step_name
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
+from tpu_estimator_embedding.types import Tensor
 
 
 @dataclasses.dataclass
@@ -23,7 +24,7 @@ class EngineValues:
         table_variables: "table" or "table/slot" -> its name in a checkpoint.
     """
 
-    activations: dict[str, Any] = dataclasses.field(default_factory=dict)
+    activations: dict[str, Tensor] = dataclasses.field(default_factory=dict)
     table_variables: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -32,7 +33,8 @@ def collected() -> Iterator[EngineValues]:
     """Collects them from the first step that is built."""
     found = EngineValues()
 
-    def use_step(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
+    def use_step(original: Callable[..., None], estimator: object,
+                 arguments: dict[str, Any]) -> None:
         step = arguments["step"]
         found.activations = found.activations or dict(step.activations)
         for table, names in step.names.items():
@@ -84,7 +86,8 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
         self.trainable = tuple(name for variable in tf.compat.v1.trainable_variables()
                                if (name := _key(variable)) not in tables)
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
         """Saves the initial values, and loads those of the reference."""
         self.names = frozenset(map(_key, tf.compat.v1.global_variables()))
         self._saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
@@ -92,23 +95,25 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
         if self._reference:
             self._saver.restore(session, str(pathlib.Path(self._reference, INITIAL)))
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext,
+                   ) -> tf.compat.v1.train.SessionRunArgs:
         """Fetches the loss."""
         return tf.compat.v1.train.SessionRunArgs((self._loss, self._engine.activations))
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
+                  run_values: tf.compat.v1.train.SessionRunValues) -> None:
         """Saves the values after the step."""
         loss, looked_up = run_values.results
         self.losses.append(float(loss))
         recording.save_activations(self._directory, len(self.losses), looked_up)
         self._save(run_context.session, step_name(len(self.losses)))
 
-    def _save(self, session: Any, name: str) -> None:
+    def _save(self, session: tf.compat.v1.Session, name: str) -> None:
         self._saver.save(session, str(self._directory / name), write_meta_graph=False,
                          write_state=False)
 
 
-def _key(variable: Any) -> str:
+def _key(variable: tf.Variable) -> str:
     """Returns the name of a variable in a checkpoint; that of the whole where it is a part."""
     part = variable._get_save_slice_info()
     return str(part.full_name if part else variable.op.name)

@@ -17,7 +17,7 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -48,6 +48,10 @@ from tpu_estimator_embedding.migration.verify.watched_tables import (
     watching_keras_rs,
     wrapped,
 )
+from tpu_estimator_embedding.types import Structure
+
+Result = TypeVar("Result")
+Trainer = TypeVar("Trainer")
 
 STATUS = 3  # of a process that a step has taken too long in
 
@@ -139,7 +143,8 @@ class TF2Run:
                 stack.enter_context(wrapped(trainer, "evaluate", self._evaluate))
             yield
 
-    def _train(self, original: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    def _train(self, original: Callable[..., Trainer], trainer: Trainer, *args: object,
+               **kwargs: object) -> Trainer:
         self._check_open()
         try:
             return original(trainer, *args, **kwargs)
@@ -148,8 +153,9 @@ class TF2Run:
                 raise
             return trainer  # which has the values after the last step
 
-    def _evaluate(self, original: Any, trainer: Any, input_fn: Any, *args: Any,
-                  **kwargs: Any) -> Any:
+    def _evaluate(self, original: Callable[..., dict[str, float]], trainer: object,
+                  input_fn: Callable[..., tf.data.Dataset], *args: object,
+                  **kwargs: object) -> dict[str, float]:
         if not self._has_trained() and not self.losses:
             with self._feed.paused():
                 return original(trainer, input_fn, *args, **kwargs)
@@ -159,7 +165,8 @@ class TF2Run:
                                           input_fn, self._counterparts.is_pipelined)
         raise StepsDoneError("verify has seen the evaluation that it compares.")
 
-    def _evaluated(self, result: RecordedResult, evaluate: Callable[..., Any], input_fn: Any,
+    def _evaluated(self, result: RecordedResult, evaluate: Callable[..., dict[str, float]],
+                   input_fn: Callable[..., tf.data.Dataset],
                    is_pipelined: bool) -> RecordedResult:
         """Returns the result with those of an evaluation; one that fails is a difference."""
         if is_pipelined:
@@ -180,7 +187,8 @@ class TF2Run:
         if self.result is None and self.losses:
             self._end()
 
-    def _gradient(self, original: Any, tape: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+    def _gradient(self, original: Callable[..., Structure], tape: tf.GradientTape,
+                  target: Structure, *args: object, **kwargs: object) -> Structure:
         if tf.is_tensor(target) and target.shape.rank == 0:
             with tape.stop_recording() if tape._recording else contextlib.nullcontext():
                 call(self._note_loss, target)
@@ -195,7 +203,8 @@ class TF2Run:
     def _made(self) -> int:
         return max((tables.updates // tables.num_replicas for tables in self._tables), default=0)
 
-    def _call_function(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+    def _call_function(self, original: Callable[..., Result], *args: object,
+                       **kwargs: object) -> Result:
         if not self._depth:
             self._note_starts()
         self._depth += 1

@@ -11,8 +11,8 @@ import functools
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +22,13 @@ from tpu_estimator_embedding.mid_level.config.structure import named_values
 from tpu_estimator_embedding.mid_level.execution import table_variables
 from tpu_estimator_embedding.mid_level.keras_layers import layer_tables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Structure, Tensor
+
+if TYPE_CHECKING:
+    import keras  # type: ignore[import-untyped]
+    import keras_rs  # type: ignore[import-untyped]
+
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(eq=False)
@@ -41,21 +48,21 @@ class WatchedTables:
     """
 
     plan: EmbeddingPlan | None
-    variables: Callable[[], Mapping[str, Any]]
-    forget: Callable[[], Any]
+    variables: Callable[[], Mapping[str, tf.Variable]]
+    forget: Callable[[], object]
     features: Mapping[str, str]
     num_replicas: int = 1
     updates: int = 0
     activations: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     trained: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    _lock: Any = dataclasses.field(default_factory=threading.Lock)
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     @property
     def is_pipelined(self) -> bool:
         """Whether the variables lack the last update."""
         return self.plan is not None and self.plan.pipelined
 
-    def lookup(self, features: Mapping[str, Any]) -> None:
+    def lookup(self, features: Mapping[str, Tensor]) -> None:
         """Records activations when they are computed; of several replicas the first one's."""
         context = tf.distribute.get_replica_context()
         if context and tf.get_static_value(context.replica_id_in_sync_group):
@@ -76,9 +83,9 @@ class WatchedTables:
             self.trained = dict(self.activations)
 
 
-def call(function: Callable[[np.ndarray], Any], value: Any) -> None:
+def call(function: Callable[[np.ndarray], object], value: object) -> None:
     """Calls a function with the value of a tensor whenever this place is executed."""
-    def called(array: np.ndarray) -> Any:
+    def called(array: np.ndarray) -> np.int32:
         function(np.array(array))
         return np.int32(0)
 
@@ -91,41 +98,52 @@ def watching(found: list[WatchedTables]) -> Iterator[None]:
     """Adds the tables of every new TPUEmbedding and Keras layer to `found`."""
     of: dict[int, WatchedTables] = {}
 
-    def add(holder: Any, tables: WatchedTables) -> None:
+    def add(holder: tpu_embedding.TPUEmbedding | layer_tables.LayerTables,
+            tables: WatchedTables) -> None:
         of[id(holder)] = tables
         found.append(tables)
         holder.kept_alive_by_verify = tables  # so that no other object gets this id
 
-    def made_embedding(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def made_embedding(original: Callable[..., None], self: tpu_embedding.TPUEmbedding,
+                       *args: object, **kwargs: object) -> None:
         original(self, *args, **kwargs)
-        add(self, WatchedTables(
-            self._plan, lambda: table_variables.children(self._variables or {}),
-            lambda: self._batches and self._batches.forget(), _features(self._plan),
-            self._replicas.count))
 
-    def dequeue(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        def forget() -> None:
+            if self._batches:
+                self._batches.forget()
+
+        add(self, WatchedTables(
+            self._plan, lambda: table_variables.children(self._variables or {}), forget,
+            _features(self._plan), self._replicas.count))
+
+    def dequeue(original: Callable[..., Structure], self: tpu_embedding.TPUEmbedding,
+                *args: object, **kwargs: object) -> Structure:
         activations = original(self, *args, **kwargs)
         of[id(self)].lookup(dict(named_values(activations)))
         return activations
 
-    def apply_gradients(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def apply_gradients(original: Callable[..., None], self: tpu_embedding.TPUEmbedding,
+                        *args: object, **kwargs: object) -> None:
         original(self, *args, **kwargs)
         of[id(self)].update()
 
-    def made_layer(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def made_layer(original: Callable[..., None], self: layer_tables.LayerTables,
+                   *args: object, **kwargs: object) -> None:
         original(self, *args, **kwargs)
         add(self, WatchedTables(self._plan, lambda: self.variables, lambda: [
             delayed.drop() for delayed, _ in self._delayed.values()], _features(self._plan),
             self._replicas.count))
 
-    def lookup(original: Any, self: Any, features: Any, weights: Any, trap: Any,
-               training: Any) -> Any:
+    def lookup(original: Callable[..., Structure], self: layer_tables.LayerTables,
+               features: Structure, weights: Structure, trap: object,
+               training: object) -> Structure:
         activations = original(self, features, weights, trap, training)
         if training is not False:
             of[id(self)].lookup(dict(named_values(activations)))
         return activations
 
-    def updated(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    def updated(original: Callable[..., None], self: layer_tables.LayerTables, *args: object,
+                **kwargs: object) -> None:
         original(self, *args, **kwargs)
         of[id(self)].update()
 
@@ -140,12 +158,12 @@ def watching(found: list[WatchedTables]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def wrapped(owner: Any, method: str, function: Callable[..., Any]) -> Iterator[None]:
+def wrapped(owner: type, method: str, function: Callable[..., object]) -> Iterator[None]:
     """Replaces a method by `function(original, ...)`, which AutoGraph does not convert."""
     original = getattr(owner, method)
 
     @tf.autograph.experimental.do_not_convert
-    def replacement(*args: Any, **kwargs: Any) -> Any:
+    def replacement(*args: object, **kwargs: object) -> object:
         return function(original, *args, **kwargs)
 
     setattr(owner, method, replacement)
@@ -170,7 +188,7 @@ def watching_keras_rs(found: list[WatchedTables]) -> Iterator[None]:
     By then it has imported Keras RS in its own way, and has not traced a step.
     """
     with contextlib.ExitStack() as stack:
-        def look(original: Any, dataset: Any) -> Any:
+        def look(original: Callable[[tf.data.Dataset], Result], dataset: tf.data.Dataset) -> Result:
             if "keras_rs" in sys.modules and not any(tables.plan is None for tables in found):
                 _watch(found, stack)
             return original(dataset)
@@ -180,21 +198,23 @@ def watching_keras_rs(found: list[WatchedTables]) -> Iterator[None]:
 
 
 def _watch(found: list[WatchedTables], stack: contextlib.ExitStack) -> None:
-    import keras  # type: ignore[import-untyped]
-    import keras_rs  # type: ignore[import-untyped]
-    optimizer_of: dict[int, Any] = {}  # by the id of a table's variable
+    import keras
+    import keras_rs
+    optimizer_of: dict[int, keras.optimizers.Optimizer] = {}  # by the id of a table's variable
     of = {id(layer): _Tables(layer, optimizer_of) for layer in gc.get_objects()
           if isinstance(layer, keras_rs.layers.DistributedEmbedding)}
     found.extend(tables.watched for tables in of.values())
 
-    def looked_up(original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
+    def looked_up(original: Callable[..., Result], layer: keras.layers.Layer, *args: object,
+                  **kwargs: object) -> Result:
         activations = original(layer, *args, **kwargs)
         if id(layer) in of and isinstance(activations, Mapping):
             of[id(layer)].watched.lookup(activations)
         return activations
 
-    def applied(original: Any, optimizer: Any, gradients: Any, variables: Any = None,
-                **kwargs: Any) -> Any:
+    def applied(original: Callable[..., Result], optimizer: keras.optimizers.Optimizer,
+                gradients: Sequence[object],
+                variables: Sequence[keras.Variable] | None = None, **kwargs: object) -> Result:
         result = original(optimizer, gradients, variables, **kwargs)
         for variable in variables or optimizer._trainable_variables:
             optimizer_of[id(variable)] = optimizer
@@ -214,7 +234,8 @@ def _watch(found: list[WatchedTables], stack: contextlib.ExitStack) -> None:
 class _Tables:
     """The tables of a DistributedEmbedding, each of which its Keras optimizer updates."""
 
-    def __init__(self, layer: Any, optimizer_of: Mapping[int, Any]) -> None:
+    def __init__(self, layer: "keras_rs.layers.DistributedEmbedding",
+                 optimizer_of: "Mapping[int, keras.optimizers.Optimizer]") -> None:
         self._layer, self._optimizer_of = layer, optimizer_of
         features = {path: config.table.name for path, config in
                     layer._placement_to_path_to_feature_config["default_device"].items()}
@@ -225,10 +246,10 @@ class _Tables:
         """The id of the first table's variable, whose updates count."""
         return next((id(one.embeddings) for one in self._layers() if one.built), 0)
 
-    def _layers(self) -> list[Any]:
+    def _layers(self) -> "list[keras.layers.Layer]":
         return list(self._layer._default_device_embedding_layers.values())
 
-    def _variables(self) -> dict[str, Any]:
+    def _variables(self) -> dict[str, tf.Variable]:
         """Returns table -> variable, and "table/slot" -> slot of its optimizer."""
         found = {}
         for layer in self._layers():
