@@ -17,7 +17,7 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration import keras3_functions, keras_optimizer, to_tf2
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER
-from tpu_estimator_embedding.migration.effects import text_of
+from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.estimator_uses import METHODS
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.node_search import find_all
@@ -53,7 +53,7 @@ class Keras3Writer(to_tf2.Writer):
                                 self._source.module.body[0])
         return written
 
-    def _layers(self) -> list[to_tf2.Problem]:
+    def _layers(self) -> list[Problem]:
         return []  # Keras layers have no counterpart in the functions anyway
 
     def _bound(self) -> set[str]:
@@ -91,19 +91,19 @@ class Keras3Writer(to_tf2.Writer):
                 f"{self._indented(statements)}    learning_rate = {code(parts.rate.value)}\n"
                 f"    return {made.call.removeprefix('tf_v2.')}\n"]
 
-    def _other_uses(self, function: cst.FunctionDef, call: cst.Call) -> list[to_tf2.Problem]:
+    def _other_uses(self, function: cst.FunctionDef, call: cst.Call) -> list[Problem]:
         found = super()._other_uses(function, call)
         for one in find_all(self._source.module, cst.Call):
             if not isinstance(one.func, cst.Attribute) or self._names.paths(one.func):
                 continue
             name = one.func.attr.value
             if name in METHODS and name not in _METHODS:
-                found.append(to_tf2.Problem(one, "TEE404", f"`{name}`: {_TRAINER} has no such "
+                found.append(Problem(one, "TEE404", f"`{name}`: {_TRAINER} has no such "
                                             "method; its attribute `model` is the keras.Model"))
             elif name in _METHODS:
                 odd = [argument for argument in one.args[1:] if argument.keyword is None
                        or argument.keyword.value not in (*_METHODS[name], *_REPORTED)]
-                found += [to_tf2.Problem(argument, "TEE404", f"`{text_of(argument)[:60]}`: "
+                found += [Problem(argument, "TEE404", f"`{text_of(argument)[:60]}`: "
                                          f"`{name}` of {_TRAINER} has the arguments input_fn, "
                                          f"{', '.join(_METHODS[name])}") for argument in odd]
         return found

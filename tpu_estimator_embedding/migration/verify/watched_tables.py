@@ -21,6 +21,7 @@ from tpu_estimator_embedding.mid_level import tpu_embedding
 from tpu_estimator_embedding.mid_level.config.structure import named_values
 from tpu_estimator_embedding.mid_level.execution import table_variables
 from tpu_estimator_embedding.mid_level.keras_layers import layer_tables
+from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Structure, Tensor
 
@@ -162,7 +163,7 @@ def wrapped(owner: type, method: str, function: Callable[..., object]) -> Iterat
     """Replaces a method by `function(original, ...)`, which AutoGraph does not convert."""
     original = getattr(owner, method)
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def replacement(*args: object, **kwargs: object) -> object:
         return function(original, *args, **kwargs)
 
