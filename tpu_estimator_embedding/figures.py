@@ -6,7 +6,10 @@ import importlib.util
 import io
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HOW_TO_GET = "pip install 'tpu_estimator_embedding[plots]'"
 FORMATS = ("png", "svg", "pdf")
@@ -37,7 +40,8 @@ def check_can_draw(argument: str) -> None:
 
 
 @contextlib.contextmanager
-def figure(width: float, height: float, settings: Mapping[Any, Any] | None = None) -> Iterator[Any]:
+def figure(width: float, height: float,
+           settings: Mapping[Any, Any] | None = None) -> "Iterator[Figure]":
     """Yields an empty matplotlib Figure of a size in inches; draw and save it in the context.
 
     Args:
@@ -55,7 +59,7 @@ def figure(width: float, height: float, settings: Mapping[Any, Any] | None = Non
         yield drawn
 
 
-def content(drawn: Any, kind: str, dpi: int = 120) -> bytes:
+def content(drawn: "Figure", kind: str, dpi: int = 120) -> bytes:
     """Returns the file of a figure in a format, one of FORMATS; `dpi` is of PNG."""
     file = io.BytesIO()
     drawn.savefig(file, format=kind, dpi=dpi, metadata=_METADATA[kind])

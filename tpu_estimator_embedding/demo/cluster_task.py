@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -17,6 +17,10 @@ from tpu_estimator_embedding.demo import training
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.demo.model import make_input_fn
 from tpu_estimator_embedding.demo.untrained_tables import KeepFirstCheckpoint
+from tpu_estimator_embedding.types import Tensor
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 _TASK = "tpu_estimator_embedding.demo.cluster_task"
 _RESTARTS = 3
@@ -32,10 +36,10 @@ class ClusterTraining:
         verbose: whether the tasks show all messages of TensorFlow.
     """
 
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     verbose: bool = False
 
-    def __call__(self, estimator: Any, logs: ClickLogs, batch_size: int,
+    def __call__(self, estimator: "TPUEstimator", logs: ClickLogs, batch_size: int,
                  on_phase: Callable[[str], None]) -> int:
         """Trains on as many records as `training.train`; returns their number.
 
@@ -87,7 +91,8 @@ class StepLines(tf.compat.v1.train.SessionRunHook):
             self._next = step + self._every
 
 
-def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: Any) -> None:
+def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int,
+        multiplier: Callable[[Tensor], Tensor] | None) -> None:
     """Runs the task of this process until training ends."""
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     total = training.total_steps(logs, batch_size)
@@ -101,7 +106,8 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: A
                               throttle_secs=5))
 
 
-def _share(logs: ClickLogs, config: Any) -> Callable[[dict[str, Any]], tf.data.Dataset]:
+def _share(logs: ClickLogs,
+           config: "tf.estimator.RunConfig") -> Callable[[dict[str, Any]], tf.data.Dataset]:
     """Returns the input of one trainer: every n-th batch of the records, repeated forever.
 
     The trainers together run as many steps as one pass has; the faster one runs more of them.

@@ -7,17 +7,22 @@ sequences and the price.
 
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow.compat.v1 as tf
 
 from tpu_estimator_embedding.demo.features import FEATURES, LABEL, PRICE, ClickFeature
 from tpu_estimator_embedding.io import parse_examples, record_batches
+from tpu_estimator_embedding.types import Tensor
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+    from tpu_estimator_embedding.feature_column.column_checks import EmbeddingColumn
 
 _LAYERS = (64, 32)
 
 
-def embedding_columns() -> list[Any]:
+def embedding_columns() -> "list[EmbeddingColumn]":
     """Returns one TPU embedding column for every feature."""
     alone = [_embedding_column(feature) for feature in FEATURES if not feature.table]
     shared = [feature for feature in FEATURES if feature.table]
@@ -27,7 +32,9 @@ def embedding_columns() -> list[Any]:
         shared_embedding_collection_name=shared[0].table)
 
 
-def embedding_config_spec(learning_rate: float = 0.5, multiplier: Any = None) -> Any:
+def embedding_config_spec(
+        learning_rate: float = 0.5,
+        multiplier: Callable[[Tensor], Tensor] | None = None) -> "EmbeddingConfigSpec":
     """Returns the EmbeddingConfigSpec of all columns.
 
     Args:
@@ -131,7 +138,7 @@ def _initializer():
     return tf.truncated_normal_initializer(stddev=0.05)
 
 
-def record_spec() -> dict[str, Any]:
+def record_spec() -> dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature]:
     """Returns the parsing spec of a SavedModel for a record's features, without the label."""
     spec = {PRICE: tf.io.FixedLenFeature([1], tf.float32)}
     for feature in FEATURES:
@@ -161,7 +168,7 @@ def make_input_fn(files: Sequence[pathlib.Path], first_batch: int = 0
     return input_fn
 
 
-def _parse(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
+def _parse(serialized: tf.Tensor) -> tuple[dict[str, Tensor], Tensor]:
     # Parses whole batches, which is several times faster than single records.
     features = parse_examples(serialized, embedding_columns(), {
         PRICE: record_spec()[PRICE], LABEL: tf.io.FixedLenFeature([1], tf.int64)})

@@ -4,7 +4,7 @@
 import itertools
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,10 @@ from tpu_estimator_embedding.demo.model import make_input_fn, record_spec
 from tpu_estimator_embedding.demo.untrained_tables import with_untrained_tables
 from tpu_estimator_embedding.experiments.model_report import write_report
 from tpu_estimator_embedding.multipliers.schedule import Schedule
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 _PREDICTIONS = 5
 
@@ -65,7 +69,7 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
           f"--batch-size {batch_size} --seed {logs.seed} --model-dir {directory}")
 
 
-def _evaluate(estimator: Any, logs: ClickLogs) -> dict[str, float]:
+def _evaluate(estimator: "TPUEstimator", logs: ClickLogs) -> dict[str, float]:
     input_fn = make_input_fn(logs.eval_files)
     trained = estimator.evaluate(input_fn)
     checkpoint = with_untrained_tables(
@@ -121,7 +125,7 @@ def predict(estimator: Any, logs: ClickLogs, count: int) -> np.ndarray:
     return np.array(first)
 
 
-def export(estimator: Any, directory: pathlib.Path) -> pathlib.Path:
+def export(estimator: "TPUEstimator", directory: pathlib.Path) -> pathlib.Path:
     """Writes a SavedModel whose input is serialized records; returns its path."""
     receiver_fn = tf.compat.v1.estimator.export.build_parsing_serving_input_receiver_fn(
         record_spec())
@@ -139,7 +143,7 @@ def serve(saved_model: pathlib.Path, logs: ClickLogs, count: int) -> np.ndarray:
 
 def show_summary(logs: ClickLogs, clock: Clock, metrics: Mapping[str, float], *,
                  trained_examples: int, predicted: np.ndarray, served: np.ndarray,
-                 files: Mapping[str, Any]) -> None:
+                 files: Mapping[str, str | pathlib.Path]) -> None:
     """Prints the summary."""
     print("", plan(), sep="\n")
     examples = {"write": logs.examples, "train": trained_examples,
@@ -154,7 +158,7 @@ def show_summary(logs: ClickLogs, clock: Clock, metrics: Mapping[str, float], *,
     _section("Files", {name: str(path) for name, path in files.items()})
 
 
-def plan() -> Any:
+def plan() -> EmbeddingPlan:
     """Returns the EmbeddingPlan of the demo's columns."""
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
 

@@ -3,7 +3,7 @@
 
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -11,6 +11,10 @@ from tpu_estimator_embedding.demo import model
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.demo.model import make_input_fn
 from tpu_estimator_embedding.demo.untrained_tables import KeepFirstCheckpoint
+from tpu_estimator_embedding.types import EstimatorSpec, Tensor
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 _CHECKPOINTS_PER_RUN = 20
 _SUMMARIES_PER_RUN = 50
@@ -19,7 +23,7 @@ _EVALUATIONS = 4  # evenly spaced, including the one after training
 
 def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int,
                    new_progress: Callable[[tf.Tensor], tf.compat.v1.train.SessionRunHook],
-                   multiplier: Any = None) -> Any:
+                   multiplier: Callable[[Tensor], Tensor] | None = None) -> "TPUEstimator":
     """Returns a TPUEstimator on the embedding engine.
 
     Args:
@@ -49,13 +53,13 @@ def total_steps(logs: ClickLogs, batch_size: int) -> int:
     return -(-logs.train_examples // batch_size)
 
 
-def trained_steps(estimator: Any) -> int:
+def trained_steps(estimator: "TPUEstimator") -> int:
     """Returns the global step of the newest checkpoint; 0 without a checkpoint."""
     checkpoint = estimator.latest_checkpoint()
     return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
 
-def train(estimator: Any, logs: ClickLogs, batch_size: int,
+def train(estimator: "TPUEstimator", logs: ClickLogs, batch_size: int,
           on_phase: Callable[[str], None]) -> int:
     """Trains on every record once, resuming from the newest checkpoint.
 
@@ -78,7 +82,7 @@ def train(estimator: Any, logs: ClickLogs, batch_size: int,
     return logs.train_examples - start * batch_size
 
 
-def is_trained(estimator: Any, start: int, total: int) -> bool:
+def is_trained(estimator: "TPUEstimator", start: int, total: int) -> bool:
     """Whether no steps are left; says so, or that a run resumes.
 
     Args:
@@ -104,14 +108,15 @@ def evaluation_steps(total: int) -> list[int]:
                    for number in range(1, _EVALUATIONS + 1)})
 
 
-def _train_until(stop: int, estimator: Any, logs: ClickLogs) -> None:
+def _train_until(stop: int, estimator: "TPUEstimator", logs: ClickLogs) -> None:
     input_fn = make_input_fn(logs.train_files, first_batch=trained_steps(estimator))
     estimator.train(input_fn, max_steps=stop,
                     saving_listeners=[KeepFirstCheckpoint(pathlib.Path(estimator.model_dir))])
 
 
 def _model_fn_with_progress(
-        new_progress: Callable[[tf.Tensor], tf.compat.v1.train.SessionRunHook]) -> Any:
+        new_progress: Callable[[tf.Tensor], tf.compat.v1.train.SessionRunHook],
+) -> Callable[..., EstimatorSpec]:
     def model_fn(features, labels, mode, params):
         spec = model.model_fn(features, labels, mode, params)
         if mode != tf.estimator.ModeKeys.TRAIN:

@@ -12,7 +12,6 @@ import pathlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tpu_estimator_embedding.experiments import files, table_summaries
 from tpu_estimator_embedding.experiments.run_directory import Run
@@ -45,11 +44,12 @@ def run_program(run: Run, start: Callable[[Callable[[], None]], None], is_tf1: b
     """
     from tpu_estimator_embedding.experiments import overrides
     from tpu_estimator_embedding.runtime import program_runner
+    from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
     changes = overrides.Overrides(run.setting, run.seed, run.directory)
     with contextlib.ExitStack() as stack:
         def set_up() -> None:
-            program_runner.ProgramSetup(is_tf1)()
+            ProgramSetup(is_tf1)()
             stack.enter_context(changes.applied())
 
         try:
@@ -77,7 +77,8 @@ def _ignoring_exit_0(start: Callable[[Callable[[], None]], None],
             raise
 
 
-def _starter(name: str, is_module: bool, arguments: Sequence[str]) -> Any:
+def _starter(name: str, is_module: bool,
+             arguments: Sequence[str]) -> Callable[[Callable[[], None]], None]:
     from tpu_estimator_embedding.runtime import program_runner
 
     run = program_runner.run_module if is_module else program_runner.run_file

@@ -4,7 +4,7 @@
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.experiments import directory_lock, run_records, table_summaries
@@ -12,13 +12,19 @@ from tpu_estimator_embedding.experiments.looks import check_formats
 from tpu_estimator_embedding.experiments.overrides import CannotOverrideError, Overrides
 from tpu_estimator_embedding.experiments.results import Results
 from tpu_estimator_embedding.experiments.run_directory import Run
-from tpu_estimator_embedding.experiments.setting import settings_of
+from tpu_estimator_embedding.experiments.setting import Setting, settings_of
 from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
 from tpu_estimator_embedding.figures import FORMATS
+from tpu_estimator_embedding.multipliers.schedule import Schedule
+from tpu_estimator_embedding.types import Structure
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 
-def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
-          train_input_fn: Callable[..., Any], eval_input_fn: Callable[..., Any],
+def sweep(make_estimator: "Callable[[], TPUEstimator]",
+          settings: Iterable[Setting | Schedule | float | str], *,
+          train_input_fn: Callable[..., Structure], eval_input_fn: Callable[..., Structure],
           max_steps: int, evaluations: int = 5, eval_steps: int | None = None,
           out: str | pathlib.Path = "sweep", seeds: int = 1, metric: str | None = None,
           target: float | None = None, figures: Sequence[str] = FORMATS,

@@ -8,7 +8,6 @@ import struct
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from google.protobuf import message
 from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -142,7 +141,7 @@ def _scalar(value: summary_pb2.Summary.Value) -> float | None:
 
 
 def write_summaries(directory: pathlib.Path, name: str,
-                    summaries: Iterable[tuple[int, Any]]) -> None:
+                    summaries: Iterable[tuple[int, message.Message]]) -> None:
     """Writes one event file; replaces a file of the same name.
 
     Args:

@@ -18,7 +18,7 @@ import importlib.resources
 import importlib.util
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tpu_estimator_embedding.experiments import html_page, plots
@@ -105,7 +105,7 @@ def _data(runs: Sequence[ExploredRun], metric: str | None, has_seeds: bool) -> d
     settings, finals = _names(runs)
     count = max(1, sum(len(run.curves) for run in runs))
     points = min(_POINTS, max(_FEWEST_POINTS, _MOST_POINTS // count))
-    curves: dict[str, list[Any]] = {}
+    curves: dict[str, list[list[object]]] = {}
     for index, run in enumerate(runs):
         for name, pairs in run.curves.items():
             steps, values = zip(*plots.smoothed(pairs, points), strict=True)
@@ -153,7 +153,7 @@ def _names(runs: Sequence[ExploredRun]) -> tuple[list[str], list[str]]:
     return settings, list(dict.fromkeys(name for run in runs for name in run.finals))
 
 
-def _first(names: Any, metric: str | None) -> list[str]:
+def _first(names: Iterable[str], metric: str | None) -> list[str]:
     """Returns names with the metric before all others."""
     return sorted(names, key=lambda name: name != metric)
 
@@ -225,7 +225,7 @@ def _finite(value: float) -> float | None:
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     """JSON that cannot end the script element that it is in."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
 

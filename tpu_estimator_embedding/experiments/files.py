@@ -28,7 +28,7 @@ def write_text(path: pathlib.Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: pathlib.Path, value: Any) -> None:
+def write_json(path: pathlib.Path, value: object) -> None:
     """Writes a value as JSON atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 

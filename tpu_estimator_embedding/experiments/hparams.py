@@ -2,7 +2,6 @@
 """Summaries for TensorBoard's HParams dashboard: the experiment and the overrides of each run."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
@@ -30,7 +29,7 @@ def write_hparams(results: Results) -> None:
             (0, _end(result))])
 
 
-def _hparams(result: RunResult) -> dict[str, Any]:
+def _hparams(result: RunResult) -> dict[str, str | float]:
     values = {name: float(text) if name in _NUMBERS else text
               for name, text in result.run.setting.texts.items()}
     return {**values, "seed": float(result.run.seed)}
@@ -42,11 +41,11 @@ def _order(name: str) -> tuple[int, str]:
     return titles.index(name) if name in titles else len(titles), name
 
 
-def _domain(values: Sequence[Any]) -> Any:
+def _domain(values: Sequence[str | float | None]) -> summary_v2.Discrete:
     return summary_v2.Discrete(list(dict.fromkeys(value for value in values if value is not None)))
 
 
-def _metric(name: str) -> Any:
+def _metric(name: str) -> summary_v2.Metric:
     """The description of a metric, whose curve is in a directory below that of the run."""
     evaluation, _, tag = name.rpartition("/")
     group = "model/eval" + (f"_{evaluation}" if evaluation else "")

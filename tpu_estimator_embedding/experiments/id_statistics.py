@@ -11,12 +11,13 @@ import tensorflow as tf
 import tqdm
 
 from tpu_estimator_embedding.compat import upstream
-from tpu_estimator_embedding.engine.enqueue_data import RaggedEnqueueData
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.estimator.input.input_reader import read_input
 from tpu_estimator_embedding.estimator.input.split_features import split_features
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES, shard_of_id
 from tpu_estimator_embedding.runtime.capture import Captured
+from tpu_estimator_embedding.types import Structure, Tensor
 
 _WORTH_CHANGING = 1.05  # minimum ratio of the maximum loads to recommend a change
 _TRAIN = upstream.model_fn.ModeKeys.TRAIN
@@ -141,7 +142,8 @@ def sample(captured: Captured, plan: EmbeddingPlan, count: int) -> list[dict[str
             return _read(session, tensors, count)
 
 
-def _read(session: Any, tensors: list[dict[str, Any]], count: int) -> list[dict[str, BatchIds]]:
+def _read(session: tf.compat.v1.Session, tensors: list[dict[str, tuple[Tensor, Tensor]]],
+          count: int) -> list[dict[str, BatchIds]]:
     steps: list[dict[str, BatchIds]] = []
     for _ in tqdm.trange(count, desc="Sampling input", unit="batch"):
         try:
@@ -153,13 +155,13 @@ def _read(session: Any, tensors: list[dict[str, Any]], count: int) -> list[dict[
     return steps
 
 
-def _tensors(plan: EmbeddingPlan, features: Any) -> dict[str, Any]:
+def _tensors(plan: EmbeddingPlan, features: Structure) -> dict[str, tuple[Tensor, Tensor]]:
     split = split_features(plan, features)
     return {name: (data.embedding_indices, _lengths(data, split.batch_size))
             for name, data in split.enqueue_datas.items()}
 
 
-def _lengths(data: Any, batch_size: Any) -> Any:
+def _lengths(data: EnqueueData | RaggedEnqueueData, batch_size: Tensor | int) -> Tensor:
     places: Any = data[1]
     if places is None:
         return tf.ones_like(data.embedding_indices)

@@ -4,9 +4,12 @@
 import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tpu_estimator_embedding import checks, figures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _COMMON = {"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
            "axes.titlelocation": "left"}
@@ -32,7 +35,7 @@ class Look:
     """
 
     formats: tuple[str, ...]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     small: float
     line: float
     dpi: int
@@ -48,7 +51,7 @@ class Look:
             return _COLUMN, _COLUMN * _COLUMN_RATIO
         return _PAGE, height * max(0.6, _PAGE / width)
 
-    def describe(self, axis: Any, title: str, x_label: str, y_label: str) -> None:
+    def describe(self, axis: "Axes", title: str, x_label: str, y_label: str) -> None:
         """Writes what an axis shows."""
         axis.set(xlabel=x_label, ylabel=y_label)
         if not self.is_for_paper:

@@ -7,9 +7,12 @@ import pathlib
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tpu_estimator_embedding.experiments.run_records import RunRecord, TrackerError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient, entities
 
 _IDENTITY, _NAME = "sweep.identity", "sweep.run"
 _REPORT = "report"  # the run with the report, whose children are the others
@@ -52,7 +55,7 @@ def write(directory: pathlib.Path, runs: Sequence[RunRecord], files: Sequence[pa
     return f"mlflow ui --backend-store-uri {shlex.quote(address)}"
 
 
-def _experiment(client: Any, directory: pathlib.Path, is_local: bool) -> str:
+def _experiment(client: "MlflowClient", directory: pathlib.Path, is_local: bool) -> str:
     """Returns the id of the experiment, which is made unless it is there."""
     found = client.get_experiment_by_name(str(directory))
     if found is not None:
@@ -61,9 +64,9 @@ def _experiment(client: Any, directory: pathlib.Path, is_local: bool) -> str:
     return str(client.create_experiment(str(directory), artifact_location=location))
 
 
-def _known(client: Any, experiment: str) -> dict[str, Any]:
+def _known(client: "MlflowClient", experiment: str) -> "dict[str, entities.Run]":
     """Returns name -> run of the runs that are there."""
-    known: dict[str, Any] = {}
+    known: dict[str, entities.Run] = {}
     token = None
     while True:
         page = client.search_runs([experiment], page_token=token)
@@ -73,7 +76,8 @@ def _known(client: Any, experiment: str) -> dict[str, Any]:
             return known
 
 
-def _write_run(client: Any, experiment: str, parent: str, run: RunRecord, known: Any) -> None:
+def _write_run(client: "MlflowClient", experiment: str, parent: str, run: RunRecord,
+               known: "entities.Run | None") -> None:
     from mlflow.entities import Param, RunTag
     if known is not None:
         if known.data.tags.get(_IDENTITY) == run.identity and known.info.status != "RUNNING":
@@ -93,7 +97,7 @@ def _write_run(client: Any, experiment: str, parent: str, run: RunRecord, known:
     client.set_terminated(created.info.run_id, status, end_time=int(1000 * run.end))
 
 
-def _metrics(run: RunRecord) -> Iterator[Any]:
+def _metrics(run: RunRecord) -> "Iterator[entities.Metric]":
     from mlflow.entities import Metric
     for name, points in run.curves.items():
         for step, value in points:

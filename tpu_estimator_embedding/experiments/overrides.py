@@ -6,12 +6,17 @@ import json
 import pathlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tpu_estimator_embedding
 from tpu_estimator_embedding.experiments.files import write_text
 from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 _LEAST_STEPS = 10  # minimum number of steps between statistics of tables
 _SECONDS_BETWEEN_NOTES = 1.0
@@ -34,9 +39,9 @@ class Overrides:
     def __init__(self, setting: Setting, seed: int, directory: pathlib.Path) -> None:
         """Stores the setting, the number to add to the program's seed, and the run's directory."""
         self._setting, self._seed, self._directory = setting, seed, directory
-        self._model_dir_of: dict[Any, pathlib.Path] = {}
-        self._batch_size_of: dict[Any, int] = {}
-        self._statistics_every: dict[Any, int] = {}  # of estimators with tables
+        self._model_dir_of: dict[object, pathlib.Path] = {}
+        self._batch_size_of: dict[TPUEstimator, int] = {}
+        self._statistics_every: dict[TPUEstimator, int] = {}  # of estimators with tables
         self.timer = StepTimer(directory / "progress.json")
         self._has_tables = False
 
@@ -62,7 +67,7 @@ class Overrides:
                 "The program's TPUEstimator has no embedding_config_spec, so there are no tables "
                 "whose settings could be overridden.")
 
-    def _construct(self, original: Callable[..., Any], estimator: Any,
+    def _construct(self, original: Callable[..., None], estimator: "TPUEstimator",
                    arguments: dict[str, Any]) -> None:
         spec = arguments["embedding_config_spec"]
         if spec is not None:
@@ -94,8 +99,8 @@ class Overrides:
             seed = (config.tf_random_seed or 0) + self._seed
             arguments["config"] = arguments["config"].replace(tf_random_seed=seed)
 
-    def _train(self, original: Callable[..., Any], estimator: Any,
-               arguments: dict[str, Any]) -> Any:
+    def _train(self, original: "Callable[..., TPUEstimator]", estimator: "TPUEstimator",
+               arguments: dict[str, Any]) -> "TPUEstimator":
         arguments["hooks"] = [
             *(arguments["hooks"] or []), self.timer.hook(self._batch_size_of[estimator])]
         if estimator in self._statistics_every:
@@ -126,7 +131,7 @@ class StepTimer:
         """Examples per second in the timed steps; None without timed steps."""
         return self.timed_examples / self.timed_seconds if self.timed_seconds else None
 
-    def hook(self, batch_size: int) -> Any:
+    def hook(self, batch_size: int) -> "tf.compat.v1.train.SessionRunHook":
         """Returns the hook that times one call of `train`; it fetches nothing."""
         import tensorflow as tf
 
@@ -137,20 +142,22 @@ class StepTimer:
 
             _last: float | None = None
 
-            def begin(self):
+            def begin(self) -> None:
                 self._global_step = tf.compat.v1.train.get_global_step()
 
-            def after_create_session(self, session, coord):
+            def after_create_session(self, session: tf.compat.v1.Session,
+                                     coord: tf.train.Coordinator) -> None:
                 self._step = int(session.run(self._global_step))
                 timer.note()
 
-            def after_run(self, run_context, run_values):
+            def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
+                          run_values: tf.compat.v1.train.SessionRunValues) -> None:
                 step, now = int(run_context.session.run(self._global_step)), time.perf_counter()
                 timer.count(step - self._step, None if self._last is None else now - self._last,
                             batch_size)
                 self._step, self._last = step, now
 
-            def end(self, session):
+            def end(self, session: tf.compat.v1.Session) -> None:
                 timer.note()
 
         return TimingHook()

@@ -54,12 +54,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
     from tpu_estimator_embedding.runtime import capture, program_runner
+    from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
     start = program_runner.run_module if program.is_module else program_runner.run_file
     try:
         captured = capture.capture(
             functools.partial(start, program.name, program.arguments),
-            program_runner.ProgramSetup(program.is_tf1, "quiet"),
+            ProgramSetup(program.is_tf1, "quiet"),
             "__init__" if args.sample is None else "train")
     except (capture.NoEstimatorError, program_runner.NotStartedError) as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)

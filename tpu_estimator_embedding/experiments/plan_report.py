@@ -6,8 +6,7 @@ import math
 import pathlib
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tpu_estimator_embedding.experiments.looks import SCREEN, Look
 from tpu_estimator_embedding.experiments.results import format_rows
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
+from tpu_estimator_embedding.runtime.capture import Captured
 
 _BYTES_PER_VALUE = 4
 _SAMPLED_VALUES = 1 << 20  # enough to measure a rate in a short time
@@ -156,7 +156,7 @@ def _meminfo() -> int | None:
     return 1024 * int(found[0].split()[1]) if found else None
 
 
-def _left_of_limit(paths: Any) -> int | None:
+def _left_of_limit(paths: Sequence[str]) -> int | None:
     try:
         limit, used = (pathlib.Path(path).read_text("ascii").strip() for path in paths)
     except OSError:
@@ -164,10 +164,12 @@ def _left_of_limit(paths: Any) -> int | None:
     return None if limit == "max" else max(0, int(limit) - int(used))
 
 
-def show(captured: Any, sampled_steps: int | None, hosts: int | None, file: pathlib.Path) -> int:
+def show(captured: Captured, sampled_steps: int | None, hosts: int | None,
+         file: pathlib.Path) -> int:
     """Prints the plan of a program; returns the exit status."""
     num_hosts = hosts or captured.constructor_arguments["num_hosts"] or 1
-    plan = spec_to_plan(captured.spec, training=can_train(captured.spec), num_hosts=num_hosts)
+    spec = captured.constructor_arguments["embedding_config_spec"]
+    plan = spec_to_plan(spec, training=can_train(spec), num_hosts=num_hosts)
     print(plan)
     memory = memory_of(plan, available_memory())
     print("", _costs(plan, memory), sep="\n")

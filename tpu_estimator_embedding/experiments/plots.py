@@ -6,13 +6,17 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.experiments.files import write_bytes
 from tpu_estimator_embedding.experiments.looks import SCREEN, Look
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
 
 # M. Okabe, K. Ito, "Color Universal Design" (2008): colours that people with any common colour
 # vision can distinguish, without the light yellow, which is hard to see on white. Colours, line
@@ -100,7 +104,7 @@ def curves(title: str, x_label: str, y_label: str, groups: Groups,
         return _drawing(figure, look)
 
 
-def _equal_after(label: str, means: Mapping[str, Any]) -> int:
+def _equal_after(label: str, means: Mapping[str, object]) -> int:
     """How many later lines are the same: they are drawn thinner, on top, so that all are seen."""
     labels = list(means)
     return sum(means[other] == means[label] for other in labels[labels.index(label) + 1:])
@@ -131,8 +135,9 @@ def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[f
                           label="mean ± standard deviation of n seeds"
                           if place == min(several) else None)
         if baseline is not None and baseline in values:
-            axis.axhline(np.mean(values[baseline]), color="#666666", linestyle="--", linewidth=1,
-                         label=with_count(f"mean of {x_label} {baseline}", len(values[baseline])))
+            axis.axhline(float(np.mean(values[baseline])), color="#666666", linestyle="--",
+                         linewidth=1, label=with_count(
+                             f"mean of {x_label} {baseline}", len(values[baseline])))
         labels = [f"{label}\nn = {len(item)}" for label, item in values.items()]
         axis.set_xticks(range(len(labels)), labels, rotation=30 if _are_long(values) else 0,
                         ha="right" if _are_long(values) else "center")
@@ -249,11 +254,11 @@ def _mean(members: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float,
             if len(values) == most]
 
 
-def _are_long(labels: Any) -> bool:
+def _are_long(labels: Iterable[str]) -> bool:
     return sum(len(label) for label in labels) > 60
 
 
-def _legend(figure: Any, axis: Any) -> None:
+def _legend(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes") -> None:
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) > _MOST_IN_AXIS:
         figure.legend(handles, labels, loc="outside right upper")
@@ -261,7 +266,8 @@ def _legend(figure: Any, axis: Any) -> None:
         axis.legend(handles, labels)
 
 
-def _legend_above(figure: Any, axis: Any, most_columns: int) -> None:
+def _legend_above(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes",
+                  most_columns: int) -> None:
     """A legend outside the axis, in as many columns as fit the width of the figure."""
     handles, labels = axis.get_legend_handles_labels()
     letters = figure.get_figwidth() * _LETTERS_PER_INCH
@@ -272,14 +278,15 @@ def _legend_above(figure: Any, axis: Any, most_columns: int) -> None:
 
 @contextlib.contextmanager
 def _figure(look: Look, width: float = SCREEN.width, height: float = 4.5
-            ) -> Iterator[tuple[Any, Any]]:
+            ) -> Iterator["tuple[matplotlib.figure.Figure, matplotlib.axes.Axes]"]:
     with figures.figure(*look.size(width, height), look.settings) as figure:
         axis = figure.add_subplot()
         yield figure, axis
 
 
 @contextlib.contextmanager
-def _grid(look: Look, count: int) -> Iterator[tuple[Any, list[Any]]]:
+def _grid(look: Look, count: int) -> Iterator[
+        "tuple[matplotlib.figure.Figure, list[matplotlib.axes.Axes]]"]:
     with _figure(look, width=9.0, height=2.4 * -(-count // 2)) as (figure, axis):
         figure.delaxes(axis)
         rows = figure.subplots(-(-count // 2), 2, squeeze=False)
@@ -289,5 +296,5 @@ def _grid(look: Look, count: int) -> Iterator[tuple[Any, list[Any]]]:
         yield figure, axes
 
 
-def _drawing(figure: Any, look: Look) -> Drawing:
+def _drawing(figure: "matplotlib.figure.Figure", look: Look) -> Drawing:
     return {kind: figures.content(figure, kind, look.dpi) for kind in look.formats}

@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import tqdm
 
@@ -108,7 +107,7 @@ def share_cores(jobs: int) -> list[list[int]]:
 
 
 def _job(sweep: SweepDirectory, program: Program, run: Run, cores: Sequence[int]
-         ) -> dict[str, Any]:
+         ) -> dict[str, object]:
     return {"sweep_directory": str(sweep.path), "setting": run.setting.texts, "seed": run.seed,
             "program": program.name, "is_module": program.is_module, "is_tf1": program.is_tf1,
             "arguments": program.arguments_of(run), "cores": list(cores), "parent": os.getpid()}
@@ -139,7 +138,7 @@ def note_end(run: Run, status: int, pruned_at: int | None = None) -> None:
         run.end({"error": f"{reason} (exit status {status})"})
 
 
-def show_end(line: Any, run: Run) -> None:
+def show_end(line: tqdm.tqdm, run: Run) -> None:
     """Writes how a run ended, above the line of progress."""
     line.set_postfix_str("", refresh=False)  # of the runs before
     line.update()
@@ -148,7 +147,7 @@ def show_end(line: Any, run: Run) -> None:
     line.write(f"{run.name}: {outcome.get('error', pruned)}")
 
 
-def show_progress(line: Any, running: Sequence[Run]) -> None:
+def show_progress(line: tqdm.tqdm, running: Sequence[Run]) -> None:
     """Shows the steps of the running programs on the line of progress."""
     # A terminal redraws the line in place; other outputs get a new line each time, which shows at
     # least that a run has started, and that it has begun to train.

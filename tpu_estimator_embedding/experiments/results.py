@@ -9,8 +9,8 @@ import io
 import math
 import pathlib
 import statistics
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, Curves, read_scalars
@@ -20,6 +20,9 @@ from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.json_text import json_text
 
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.experiments.table_summaries import TableFacts
+
 # Lower is better for a metric with one of these in its name.
 _LOWER_IS_BETTER = ("loss", "error", "rmse", "mse", "mae", "perplexity", "entropy")
 _TRAINING = "training/"
@@ -27,6 +30,8 @@ _MOST_DECIMALS = 6
 Rows = list[list[str]]
 
 _SETTING_FIELDS = ("multiplier", "learning_rate", "clipping_limit")
+
+Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +51,7 @@ class RunResult:
     error: str | None
     curves: Curves
     examples_per_second: float | None
-    tables: dict[str, Any]
+    tables: "dict[str, TableFacts]"
 
     @property
     def has_ended(self) -> bool:
@@ -226,12 +231,12 @@ def spread_of(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) >= FEWEST_OF_SPREAD else None
 
 
-def _is_reached(metric: str, target: float) -> Any:
+def _is_reached(metric: str, target: float) -> Callable[[float], bool]:
     lower = is_lower_better(metric)
     return lambda value: not math.isnan(value) and (value <= target if lower else value >= target)
 
 
-def _present(values: Iterable[Any]) -> list[Any]:
+def _present(values: Iterable[Value | None]) -> list[Value]:
     return [value for value in values if value is not None]
 
 
@@ -287,11 +292,11 @@ def write_tables(results: Results) -> None:
                  for record, result in zip(records, results.runs, strict=True)]}) + "\n")
 
 
-def _record(results: Results, result: Any) -> dict[str, Any]:
-    fields = dict.fromkeys((*_SETTING_FIELDS, *(
+def _record(results: Results, result: RunResult) -> dict[str, object]:
+    record: dict[str, object] = dict.fromkeys((*_SETTING_FIELDS, *(
         name for each in results.runs for name in each.run.setting.texts)), "")
-    record: dict[str, Any] = fields | result.run.setting.texts
-    record |= {"seed": result.run.seed, "error": result.error or "", "step": result.step,
+    record |= {**result.run.setting.texts, "seed": result.run.seed,
+               "error": result.error or "", "step": result.step,
                "examples_per_second": result.examples_per_second}
     if results.target is not None:
         record["steps_to_target"] = result.steps_to(results.metric, results.target)
@@ -299,7 +304,7 @@ def _record(results: Results, result: Any) -> dict[str, Any]:
     return {**record, "directory": str(result.run.directory.relative_to(results.directory))}
 
 
-def _csv(records: list[dict[str, Any]]) -> str:
+def _csv(records: Sequence[Mapping[str, object]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
     writer.writeheader()

@@ -3,6 +3,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from tpu_estimator_embedding.experiments.files import read_json, write_json
@@ -62,6 +63,6 @@ class Run:
         for name in ("outcome.json", "progress.json"):
             (self.directory / name).unlink(missing_ok=True)
 
-    def end(self, outcome: dict[str, Any]) -> None:
+    def end(self, outcome: Mapping[str, object]) -> None:
         """Records the result of the run."""
         write_json(self.directory / "outcome.json", outcome)

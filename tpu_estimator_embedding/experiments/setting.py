@@ -7,7 +7,7 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.multipliers.schedule import (
@@ -16,8 +16,13 @@ from tpu_estimator_embedding.multipliers.schedule import (
     number_text,
     to_schedule,
 )
-from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.multipliers.text_format import parse
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.config.optimization_parameters import _OptimizationParameters
+    from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+    from tpu_estimator_embedding.feature_column.column_checks import EmbeddingColumn
 
 _TABLE = "table:"  # prefix of a key of tables in texts
 _UNSAFE_IN_PATHS = re.compile(r"[^\w.,:=()+-]")
@@ -44,7 +49,7 @@ class Setting:
 
     def __init__(self, multiplier: Schedule | float | str | None = None,
                  learning_rate: float | None = None, clipping_limit: float | None = None,
-                 tables: Mapping[str, Any] | TableMultipliers | None = None) -> None:
+                 tables: Multipliers = None) -> None:
         if isinstance(multiplier, str):
             multiplier = parse(multiplier)
         elif multiplier is not None:
@@ -81,7 +86,7 @@ class Setting:
             return name
         return f"{name},{zlib.crc32(self.label.encode()):08x}"
 
-    def applied_to(self, spec: Any) -> Any:
+    def applied_to(self, spec: "EmbeddingConfigSpec") -> "EmbeddingConfigSpec":
         """Returns a copy of an EmbeddingConfigSpec with the overrides of this setting."""
         changes: dict[str, Any] = {}
         if self.multiplier is not None:
@@ -106,9 +111,9 @@ def setting_of(texts: dict[str, str]) -> Setting:
     return Setting(texts.get("multiplier"), **numbers, tables=tables)
 
 
-def grid(multipliers: Sequence[Any] = (), learning_rates: Sequence[float] = (),
+def grid(multipliers: Sequence[Schedule | float | str] = (), learning_rates: Sequence[float] = (),
          clipping_limits: Sequence[float] = (),
-         tables: Mapping[str, Sequence[Any]] | None = None) -> list[Setting]:
+         tables: Mapping[str, Sequence[Schedule | float | str]] | None = None) -> list[Setting]:
     """Returns every combination of the given values once.
 
     Args:
@@ -127,14 +132,15 @@ def grid(multipliers: Sequence[Any] = (), learning_rates: Sequence[float] = (),
         for multiplier, rate, limit, *of_tables in combinations))
 
 
-def settings_of(values: Iterable[Any]) -> list[Setting]:
+def settings_of(values: Iterable[Setting | Schedule | float | str]) -> list[Setting]:
     """Returns settings unchanged; converts multipliers, in any format, to settings."""
     return list(dict.fromkeys(
         value if isinstance(value, Setting) else Setting(value) for value in values))
 
 
-def _learning_rate_changes(spec: Any, rate: float) -> dict[str, Any]:
-    changes = {"optimization_parameters": _with_rate(spec.optimization_parameters, rate)}
+def _learning_rate_changes(spec: "EmbeddingConfigSpec", rate: float) -> dict[str, object]:
+    changes: dict[str, object] = {
+        "optimization_parameters": _with_rate(spec.optimization_parameters, rate)}
     if spec.table_to_config_dict:
         changes["table_to_config_dict"] = {
             name: table._replace(
@@ -146,7 +152,8 @@ def _learning_rate_changes(spec: Any, rate: float) -> dict[str, Any]:
     return changes
 
 
-def _with_rate(parameters: Any, rate: float) -> Any:
+def _with_rate(parameters: "_OptimizationParameters | None",
+               rate: float) -> "_OptimizationParameters | None":
     if parameters is None:
         return None
     changed = copy.copy(parameters)
@@ -154,9 +161,9 @@ def _with_rate(parameters: Any, rate: float) -> Any:
     return changed
 
 
-def _without_rate_fn(column: Any) -> Any:
+def _without_rate_fn(column: "EmbeddingColumn") -> "EmbeddingColumn":
     if column.get_learning_rate_fn() is None:
         return column
-    changed = copy.copy(column)
+    changed: Any = copy.copy(column)
     changed._learning_rate_fn = None  # the attribute of TensorFlow's columns
     return changed

@@ -3,8 +3,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from tpu_estimator_embedding import checks, figures
 from tpu_estimator_embedding.experiments import hparams, sweep_report
@@ -58,7 +57,7 @@ class SweepDirectory:
         """The runs that are not complete, including failed ones."""
         return [run for run in self.runs if not run.is_done]
 
-    def keep(self, what: dict[str, Any]) -> None:
+    def keep(self, what: Mapping[str, object]) -> None:
         """Records the sweep in a new directory, or compares it with the recorded one.
 
         Raises:

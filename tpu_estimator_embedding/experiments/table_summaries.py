@@ -3,7 +3,7 @@
 
 import pathlib
 from collections.abc import Iterable
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from tensorboard.compat.proto import summary_pb2
@@ -20,7 +20,17 @@ from tpu_estimator_embedding.checkpoint.inspection import (
 from tpu_estimator_embedding.experiments.event_files import write_summaries
 
 
-def write_all(run_directory: pathlib.Path, model_dirs: Iterable[pathlib.Path]) -> dict[str, Any]:
+class TableFacts(TypedDict, total=False):
+    """What the report of a sweep says of a table."""
+
+    rows: int
+    dim: int
+    mean_norm: float
+    never_trained: int | None
+
+
+def write_all(run_directory: pathlib.Path,
+              model_dirs: Iterable[pathlib.Path]) -> dict[str, TableFacts]:
     """Writes summaries of the newest checkpoint of each model.
 
     Args:
@@ -30,8 +40,8 @@ def write_all(run_directory: pathlib.Path, model_dirs: Iterable[pathlib.Path]) -
     Returns:
         Key of a table -> rows, dim, mean_norm and never_trained.
     """
-    facts: dict[str, Any] = {}
-    summaries: list[tuple[int, Any]] = []
+    facts: dict[str, TableFacts] = {}
+    summaries: list[tuple[int, summary_pb2.Summary]] = []
     for model_dir in model_dirs:
         if not (model_dir / "checkpoint").exists():
             continue
@@ -46,7 +56,7 @@ def write_all(run_directory: pathlib.Path, model_dirs: Iterable[pathlib.Path]) -
     return facts
 
 
-def table_facts(report: CheckpointReport) -> dict[str, Any]:
+def table_facts(report: CheckpointReport) -> dict[str, TableFacts]:
     """Returns key of a table -> rows, dim, mean_norm and never_trained."""
     return {table.name: {
         "rows": table.rows, "dim": table.dimension, "mean_norm": table.statistics.mean_norm,
@@ -54,7 +64,7 @@ def table_facts(report: CheckpointReport) -> dict[str, Any]:
         for table in report.tables if table.statistics is not None}
 
 
-def _summaries(name: str, rows: RowStatistics) -> list[Any]:
+def _summaries(name: str, rows: RowStatistics) -> list[summary_pb2.Summary]:
     found = [_histogram(f"row_norm/{name}", rows),
              scalar_pb(f"mean_row_norm/{name}", rows.mean_norm)]
     if rows.never_trained is not None:

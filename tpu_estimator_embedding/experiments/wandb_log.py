@@ -5,9 +5,12 @@ import os
 import pathlib
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpu_estimator_embedding.experiments.run_records import RunRecord, TrackerError
+
+if TYPE_CHECKING:
+    import wandb
 
 _PROJECT = "sweeps"  # without WANDB_PROJECT
 _REPORT = "report"
@@ -47,7 +50,7 @@ def write(directory: pathlib.Path, runs: Sequence[RunRecord], files: Sequence[pa
 
 
 def _new_run(directory: pathlib.Path, name: str, identity: str | None, settings: dict[str, str]
-             ) -> Any:
+             ) -> "wandb.Run":
     import wandb
     mode: Any = os.environ.get("WANDB_MODE", "offline")  # wandb checks it
     return wandb.init(

@@ -3,11 +3,11 @@
 
 import http.server
 import pathlib
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tpu_estimator_embedding.experiments import html_page
 
@@ -130,7 +130,8 @@ class _Server(http.server.ThreadingHTTPServer):
         super().__init__(address, _Handler)
         self.watch = watch
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: socket.socket | tuple[bytes, socket.socket],
+                     client_address: object) -> None:
         """Says nothing of a browser that left before it had all of the page."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
