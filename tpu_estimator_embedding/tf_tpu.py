@@ -12,9 +12,10 @@ modules that programs imported from `tensorflow.python.tpu` are here too: `tpu_e
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpu_estimator_embedding import tf_estimator  # first of all, because it chooses Keras 2
+from tpu_estimator_embedding.types import Tensor
 
 # isort: split
 import tensorflow as tf
@@ -32,6 +33,9 @@ from tpu_estimator_embedding.feature_column.embedding_column import embedding_co
 from tpu_estimator_embedding.feature_column.shared_embedding_columns import (
     shared_embedding_columns,
 )
+
+if TYPE_CHECKING:
+    from google.protobuf import message
 
 _OURS = "tpu_estimator_embedding.compat.modules"
 _THEIRS = "tensorflow_estimator.python.estimator.tpu"
@@ -70,8 +74,8 @@ rewrite = tpu_computations.rewrite
 shard = tpu_computations.shard
 
 
-def initialize_system(embedding_config: Any = None, job: str | None = None,
-                      **named: Any) -> tf.Tensor:
+def initialize_system(embedding_config: "message.Message | None" = None, job: str | None = None,
+                      **named: object) -> tf.Tensor:
     """Returns the serialized topology, as `tf.compat.v1.tpu.initialize_system` does."""
     with tf.device(tpu_setup._tpu_system_device_name(job)):
         config = embedding_config.SerializeToString() if embedding_config else ""
@@ -84,12 +88,13 @@ def shutdown_system(job: str | None = None) -> tf.Operation:
         return tpu_setup.shutdown_distributed_tpu()
 
 
-def _initialize_tpu_system(cluster_resolver: Any = None) -> Any:
+def _initialize_tpu_system(
+        cluster_resolver: object = None) -> tf.tpu.experimental.Topology | Tensor:
     """Returns the topology, as `tf.tpu.experimental.initialize_tpu_system` does."""
     return tpu_setup.initialize_tpu_system_impl(cluster_resolver, TPUClusterResolver)
 
 
-def _shutdown_tpu_system(cluster_resolver: Any = None) -> None:
+def _shutdown_tpu_system(cluster_resolver: object = None) -> None:
     """Shuts the TPU system down: this machine goes on."""
     tpu_setup.shutdown_tpu_system_impl(cluster_resolver, TPUClusterResolver)
 

@@ -25,7 +25,7 @@ class ModuleView(ModuleType):
     """
 
     def __init__(self, name: str, load: Callable[[], ModuleType],
-                 replaced: Mapping[str, Any] = MappingProxyType({})) -> None:
+                 replaced: Mapping[str, object] = MappingProxyType({})) -> None:
         super().__init__(name, f"The names of {name}, kept for programs that import it.")
         vars(self).update(_load=load, **replaced)
 
@@ -43,7 +43,7 @@ class ModuleView(ModuleType):
                 raise
             return below
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name.startswith("__") or name in vars(self):
             super().__setattr__(name, value)
         else:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 from tpu_estimator_embedding.compat import versions
@@ -58,7 +59,7 @@ class Patch:
 class Original:
     """The original of a patched name; `NOTHING` if the name is new."""
 
-    attribute: Any
+    attribute: object
     module: Any
 
 
@@ -148,7 +149,7 @@ def _undo(patch: Patch, before: Original) -> None:
         sys.modules[patch.path] = before.module
 
 
-def current_attribute(patch: Patch) -> Any:
+def current_attribute(patch: Patch) -> object:
     """Returns the present value of a name; `NOTHING` if there is none."""
     target = _target(patch)
     if target is None:
@@ -165,7 +166,7 @@ def originals() -> dict[Patch, Original]:
     return dict(_originals)
 
 
-def _target(patch: Patch) -> Any:
+def _target(patch: Patch) -> ModuleType | type | None:
     """The module or class that has the name; None for a top-level module."""
     module, _, class_name = patch.module.partition(":")
     target = importlib.import_module(module) if module else None

@@ -10,7 +10,6 @@ and its probability is exp(s(x, y)) divided by the sum over all sequences of tha
 Source: Lafferty, McCallum, Pereira: Conditional Random Fields, 2001.
 """
 
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -128,7 +127,7 @@ def viterbi_decode(score: np.ndarray, transition_params: np.ndarray) -> tuple[li
     return tags[::-1], best.max()
 
 
-def _valid(tags: Tensor, lengths: Tensor, dtype: Any) -> Tensor:
+def _valid(tags: Tensor, lengths: Tensor, dtype: tf.DType) -> Tensor:
     """Returns 1 for positions before the end, else 0, `[batch, positions]`."""
     return tf.sequence_mask(lengths, tf.shape(tags)[1], dtype)
 

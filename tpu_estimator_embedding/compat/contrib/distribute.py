@@ -5,16 +5,18 @@
 `tf.distribute` split each batch over the replicas instead.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 
+Value = TypeVar("Value")
+
 
 class _BatchPerReplica:
-    make_input_fn_iterator: Any
+    make_input_fn_iterator: Callable[..., "tf.compat.v1.data.Iterator"]
 
-    def make_dataset_iterator(self, dataset: tf.data.Dataset) -> Any:
+    def make_dataset_iterator(self, dataset: tf.data.Dataset) -> "tf.compat.v1.data.Iterator":
         """Returns an iterator that gives each replica a batch of the dataset."""
         return self.make_input_fn_iterator(lambda context: dataset)
 
@@ -36,8 +38,10 @@ class MirroredStrategy(_BatchPerReplica, tf.compat.v1.distribute.MirroredStrateg
     """
 
     def __init__(self, devices: Sequence[str] | None = None, num_gpus: int | None = None,
-                 num_gpus_per_worker: int | None = None, cross_device_ops: Any = None,
-                 auto_shard_dataset: bool = False, cross_tower_ops: Any = None) -> None:
+                 num_gpus_per_worker: int | None = None,
+                 cross_device_ops: tf.distribute.CrossDeviceOps | None = None,
+                 auto_shard_dataset: bool = False,
+                 cross_tower_ops: tf.distribute.CrossDeviceOps | None = None) -> None:
         if auto_shard_dataset:
             raise ValueError("`auto_shard_dataset` must be False, got True. Use dataset.shard, "
                              "and MultiWorkerMirroredStrategy for several machines.")
@@ -78,7 +82,7 @@ def _resolver(gpus: int) -> tf.distribute.cluster_resolver.ClusterResolver:
         tf.train.ClusterSpec({}), num_accelerators={"GPU": gpus})
 
 
-def _either(first: str, value: Any, second: str, other: Any) -> Any:
+def _either(first: str, value: Value | None, second: str, other: Value | None) -> Value | None:
     if value is not None and other is not None:
         raise ValueError(f"You cannot specify both `{first}` and `{second}`. "
                          f"Got {value!r} and {other!r}.")

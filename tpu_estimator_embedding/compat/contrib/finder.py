@@ -10,7 +10,6 @@ import importlib.machinery
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 from tpu_estimator_embedding.compat.contrib import modules
 
@@ -42,7 +41,7 @@ class _SecondName(importlib.abc.Loader):
     def __init__(self, module: ModuleType) -> None:
         self._module = module
 
-    def create_module(self, spec: Any) -> None:
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         """Lets Python create a module, which `exec_module` replaces with the existing one."""
 
     def exec_module(self, module: ModuleType) -> None:

@@ -32,8 +32,8 @@ class HParams:
 
     _types: dict[str, tuple[type, bool]]
 
-    def __init__(self, hparam_def: None = None, model_structure: Any = None,
-                 **kwargs: Any) -> None:
+    def __init__(self, hparam_def: None = None, model_structure: object = None,
+                 **kwargs: object) -> None:
         if hparam_def is not None:
             raise ValueError("`hparam_def` must be None, because TensorFlow 2 has no HParamDef "
                              f"protocol buffer, got {hparam_def!r}. Pass names and values.")
@@ -91,7 +91,7 @@ class HParams:
                 self.set_hparam(name, changed)
         return self
 
-    def override_from_dict(self, values_dict: Mapping[str, Any]) -> "HParams":
+    def override_from_dict(self, values_dict: Mapping[str, object]) -> "HParams":
         """Sets the hyperparameters in a dictionary; returns this object."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
@@ -119,7 +119,7 @@ class HParams:
         """Returns the `model_structure`."""
         return vars(self)["_model_structure"]
 
-    def set_model_structure(self, model_structure: Any) -> None:
+    def set_model_structure(self, model_structure: object) -> None:
         """Sets the `model_structure`."""
         vars(self)["_model_structure"] = model_structure
 
@@ -133,7 +133,7 @@ class HParams:
         return f"HParams({self})"
 
 
-def _assignments(text: str) -> Iterator[tuple[str, int | None, Any]]:
+def _assignments(text: str) -> Iterator[tuple[str, int | None, str | list[str]]]:
     """Yields (name, index or None, value or list of values as strings)."""
     position = 0
     while position < len(text.rstrip(", ")):
@@ -147,7 +147,7 @@ def _assignments(text: str) -> Iterator[tuple[str, int | None, Any]]:
                else [item.strip() for item in items.split(",") if item.strip()])
 
 
-def _cast(name: str, kind: type, value: Any) -> Any:
+def _cast(name: str, kind: type, value: object) -> object:
     """Casts a value to a type; refuses a number for a bool, and 0.5 for an int."""
     if kind is type(None) or value is None:
         return value

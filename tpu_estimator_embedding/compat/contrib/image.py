@@ -14,7 +14,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 def transform(images: Any, transforms: Any, interpolation: str = "NEAREST",
-              output_shape: Any = None, name: str | None = None) -> Tensor:
+              output_shape: object = None, name: str | None = None) -> Tensor:
     """Applies projective transforms.
 
     Args:
@@ -50,7 +50,7 @@ def transform(images: Any, transforms: Any, interpolation: str = "NEAREST",
             images.shape.rank]()
 
 
-def rotate(images: Any, angles: Any, interpolation: str = "NEAREST",
+def rotate(images: Any, angles: object, interpolation: str = "NEAREST",
            name: str | None = None) -> Tensor:
     """Rotates images counterclockwise by angles in radians, a scalar or `[batch]`."""
     with tf.name_scope(name or "rotate"):
@@ -60,7 +60,7 @@ def rotate(images: Any, angles: Any, interpolation: str = "NEAREST",
                          interpolation)
 
 
-def translate(images: Any, translations: Any, interpolation: str = "NEAREST",
+def translate(images: object, translations: object, interpolation: str = "NEAREST",
               name: str | None = None) -> Tensor:
     """Moves images by (dx, dy), `[2]` or `[batch, 2]`, to the right and down."""
     with tf.name_scope(name or "translate"):
@@ -68,7 +68,7 @@ def translate(images: Any, translations: Any, interpolation: str = "NEAREST",
                          interpolation)
 
 
-def angles_to_projective_transforms(angles: Any, image_height: Any, image_width: Any,
+def angles_to_projective_transforms(angles: object, image_height: object, image_width: object,
                                     name: str | None = None) -> Tensor:
     """Returns the transforms, `[batch, 8]`, that rotate around the center of an image."""
     with tf.name_scope(name or "angles_to_projective_transforms"):
@@ -81,7 +81,7 @@ def angles_to_projective_transforms(angles: Any, image_height: Any, image_width:
         return tf.stack([cosine, -sine, x_offset, sine, cosine, y_offset, zeros, zeros], axis=1)
 
 
-def translations_to_projective_transforms(translations: Any, name: str | None = None) -> Tensor:
+def translations_to_projective_transforms(translations: object, name: str | None = None) -> Tensor:
     """Returns the transforms, `[batch, 8]`, that move by (dx, dy)."""
     with tf.name_scope(name or "translations_to_projective_transforms"):
         moves = tf.reshape(tf.convert_to_tensor(translations, tf.float32), [-1, 2])
@@ -90,7 +90,7 @@ def translations_to_projective_transforms(translations: Any, name: str | None = 
                         axis=1)
 
 
-def compose_transforms(*transforms: Any) -> Tensor:
+def compose_transforms(*transforms: object) -> Tensor:
     """Returns the transforms, `[batch, 8]`, whose matrices are the products of the given ones."""
     if not transforms:
         raise ValueError("`transforms` must have at least one transform, got none.")
@@ -100,13 +100,13 @@ def compose_transforms(*transforms: Any) -> Tensor:
     return matrices_to_flat_transforms(product)
 
 
-def flat_transforms_to_matrices(transforms: Any) -> Tensor:
+def flat_transforms_to_matrices(transforms: object) -> Tensor:
     """Returns the matrices, `[batch, 3, 3]`, of transforms `[batch, 8]` or `[8]`."""
     flat = tf.reshape(tf.convert_to_tensor(transforms, tf.float32), [-1, 8])
     return tf.reshape(tf.concat([flat, tf.ones_like(flat[:, :1])], axis=1), [-1, 3, 3])
 
 
-def matrices_to_flat_transforms(transform_matrices: Any) -> Tensor:
+def matrices_to_flat_transforms(transform_matrices: object) -> Tensor:
     """Returns the transforms, `[batch, 8]`, of matrices `[batch, 3, 3]` or `[3, 3]`."""
     flat = tf.reshape(tf.convert_to_tensor(transform_matrices, tf.float32), [-1, 9])
     return (flat / flat[:, 8:])[:, :8]

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of `tf.contrib.layers`: those that tf-slim lacks, and those most used, without it."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Initializer, Tensor
+
+_Collections = Sequence[str]
+_Scope: TypeAlias = str | tf.compat.v1.VariableScope
 
 _Regularizer = Callable[[Tensor], Tensor | None]
 
 
 def xavier_initializer(uniform: bool = True, seed: int | None = None,
-                       dtype: tf.DType = tf.float32) -> Any:
+                       dtype: tf.DType = tf.float32) -> Initializer:
     """Returns Glorot's initializer: variance 2 / (fan in + fan out)."""
     return tf.compat.v1.variance_scaling_initializer(
         scale=1.0, mode="fan_avg", distribution="uniform" if uniform else "truncated_normal",
@@ -21,7 +24,7 @@ def xavier_initializer(uniform: bool = True, seed: int | None = None,
 
 def variance_scaling_initializer(factor: float = 2.0, mode: str = "FAN_IN",
                                  uniform: bool = False, seed: int | None = None,
-                                 dtype: tf.DType = tf.float32) -> Any:
+                                 dtype: tf.DType = tf.float32) -> Initializer:
     """Returns an initializer with variance factor / fan; by default He's initializer."""
     return tf.compat.v1.variance_scaling_initializer(
         scale=factor, mode=mode.lower(), distribution="uniform" if uniform
@@ -30,9 +33,10 @@ def variance_scaling_initializer(factor: float = 2.0, mode: str = "FAN_IN",
 
 def layer_norm(inputs: Tensor, center: bool = True, scale: bool = True,
                activation_fn: Callable[[Tensor], Tensor] | None = None, reuse: bool | None = None,
-               variables_collections: Any = None, outputs_collections: Any = None,
+               variables_collections: _Collections | dict[str, _Collections] | None = None,
+               outputs_collections: str | _Collections | None = None,
                trainable: bool = True, begin_norm_axis: int = 1, begin_params_axis: int = -1,
-               scope: Any = None) -> Tensor:
+               scope: _Scope | None = None) -> Tensor:
     """Normalizes each sample, `(x - mean) / sqrt(variance + 1e-12) * gamma + beta`.
 
     Args:
@@ -76,14 +80,16 @@ def layer_norm(inputs: Tensor, center: bool = True, scale: bool = True,
         return outputs
 
 
-def _collections(given: Any, name: str) -> list[str] | None:
+def _collections(given: _Collections | dict[str, _Collections] | None,
+                 name: str) -> list[str] | None:
     own = given.get(name) if isinstance(given, dict) else given
     return [*own, tf.compat.v1.GraphKeys.GLOBAL_VARIABLES] if own else None
 
 
-def embed_sequence(ids: Any, vocab_size: int | None = None, embed_dim: int | None = None,
-                   unique: bool = False, initializer: Any = None, regularizer: Any = None,
-                   trainable: bool = True, scope: Any = None,
+def embed_sequence(ids: object, vocab_size: int | None = None, embed_dim: int | None = None,
+                   unique: bool = False, initializer: Initializer | None = None,
+                   regularizer: _Regularizer | None = None, trainable: bool = True,
+                   scope: _Scope | None = None,
                    reuse: bool | None = None) -> Tensor:
     """Looks up each id in a variable `EmbedSequence/embeddings`.
 
@@ -110,8 +116,9 @@ def embed_sequence(ids: Any, vocab_size: int | None = None, embed_dim: int | Non
 
 
 def bow_encoder(ids: Any, vocab_size: int, embed_dim: int, sparse_lookup: bool = True,
-                initializer: Any = None, regularizer: Any = None, trainable: bool = True,
-                scope: Any = None, reuse: bool | None = None) -> Tensor:
+                initializer: Initializer | None = None, regularizer: _Regularizer | None = None,
+                trainable: bool = True, scope: _Scope | None = None,
+                reuse: bool | None = None) -> Tensor:
     """Averages the embeddings of each row of ids: a bag of words.
 
     Args:
@@ -145,7 +152,7 @@ def bow_encoder(ids: Any, vocab_size: int, embed_dim: int, sparse_lookup: bool =
             [embeddings], tf.cast(sparse_ids, tf.int64), combiner="mean")
 
 
-def embedding_lookup_unique(params: Any, ids: Any, partition_strategy: str = "mod",
+def embedding_lookup_unique(params: object, ids: Any, partition_strategy: str = "mod",
                             name: str | None = None) -> Tensor:
     """Returns the rows of ids of any shape, `[..., columns]`; gathers each distinct id once."""
     with tf.name_scope(name or "EmbeddingLookupUnique"):
@@ -157,8 +164,9 @@ def embedding_lookup_unique(params: Any, ids: Any, partition_strategy: str = "mo
         return found
 
 
-def _embeddings(vocab_size: int | None, embed_dim: int | None, initializer: Any, regularizer: Any,
-                trainable: bool, reuse: bool | None) -> Any:
+def _embeddings(vocab_size: int | None, embed_dim: int | None, initializer: Initializer | None,
+                regularizer: _Regularizer | None, trainable: bool,
+                reuse: bool | None) -> tf.Variable:
     is_complete = bool(vocab_size and embed_dim)
     if not is_complete and not reuse:
         raise ValueError("Must specify vocab size and embedding dimension when not reusing. Got "

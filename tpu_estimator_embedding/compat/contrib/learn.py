@@ -42,7 +42,7 @@ class RunConfig(run_config.RunConfig):
                  keep_checkpoint_max: int = 5, keep_checkpoint_every_n_hours: int = 10000,
                  log_step_count_steps: int = 100, protocol: str | None = None,
                  evaluation_master: str = "", model_dir: str | None = None,
-                 session_config: Any = None) -> None:
+                 session_config: tf.compat.v1.ConfigProto | None = None) -> None:
         for name, value in (("master", master), ("evaluation_master", evaluation_master)):
             if value:
                 raise ValueError(f"`{name}` must be empty, got {value!r}. Set TF_CONFIG, or use "
@@ -59,8 +59,9 @@ class RunConfig(run_config.RunConfig):
             log_step_count_steps=log_step_count_steps)
 
 
-def _session_config(given: Any, num_cores: int, log_device_placement: bool,
-                    gpu_memory_fraction: float) -> Any:
+def _session_config(given: tf.compat.v1.ConfigProto | None, num_cores: int,
+                    log_device_placement: bool,
+                    gpu_memory_fraction: float) -> tf.compat.v1.ConfigProto | None:
     if (num_cores, log_device_placement, gpu_memory_fraction) == (0, False, 1):
         return given
     if given is not None:
@@ -74,8 +75,8 @@ def _session_config(given: Any, num_cores: int, log_device_placement: bool,
         gpu_options=v1.GPUOptions(per_process_gpu_memory_fraction=gpu_memory_fraction))
 
 
-def replace_monitors_with_hooks(monitors_or_hooks: Sequence[Any] | None,
-                                estimator: Any) -> list[Any]:
+def replace_monitors_with_hooks(monitors_or_hooks: Sequence[object] | None,
+                                estimator: object) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks as a list; monitors, which no longer exist, are refused.
 
     Raises:

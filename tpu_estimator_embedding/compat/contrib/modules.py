@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from tpu_estimator_embedding.compat.contrib import contents
 from tpu_estimator_embedding.compat.contrib.contents import Contents
@@ -39,7 +39,7 @@ class ContribModule(ModuleType):
         setattr(self, name, value)
         return value
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         """Raises TypeError: this module stands where a function of tf-slim would be."""
         raise TypeError(missing(self._path))
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers of `tf.contrib.opt` that TensorFlow and tf-slim lack."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -10,7 +10,9 @@ from tpu_estimator_embedding.compat.contrib import restoring
 from tpu_estimator_embedding.types import Tensor
 
 v1 = tf.compat.v1
-_GradientsAndVariables = Iterable[tuple[Any, Any]]
+_Number = float | Tensor
+_Gradient: TypeAlias = Tensor | tf.IndexedSlices | None
+_GradientsAndVariables = Iterable[tuple[_Gradient, tf.Variable]]
 
 
 class DecoupledWeightDecayExtension(tf.compat.v1.train.Optimizer):
@@ -28,29 +30,31 @@ class DecoupledWeightDecayExtension(tf.compat.v1.train.Optimizer):
         **kwargs: the arguments of the other base class.
     """
 
-    def __init__(self, weight_decay: Any, **kwargs: Any) -> None:
-        self._decayed: set[Any] | None = None  # references of variables; None means all
+    def __init__(self, weight_decay: _Number, **kwargs: Any) -> None:
+        self._decayed: set[Hashable] | None = None  # references of variables; None means all
         self._weight_decay = weight_decay
         super().__init__(**kwargs)
 
-    def minimize(self, loss: Tensor, *args: Any, decay_var_list: Iterable[Any] | None = None,
-                 **kwargs: Any) -> Any:
+    def minimize(self, loss: Tensor, *args: Any,
+                 decay_var_list: Iterable[tf.Variable] | None = None,
+                 **kwargs: Any) -> tf.Operation:
         """Minimizes a loss; only the variables in `decay_var_list` decay, by default all."""
         self._select(decay_var_list)
         return super().minimize(loss, *args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars: _GradientsAndVariables, global_step: Any = None,
-                        name: str | None = None,
-                        decay_var_list: Iterable[Any] | None = None) -> Any:
+    def apply_gradients(self, grads_and_vars: _GradientsAndVariables,
+                        global_step: tf.Variable | None = None, name: str | None = None,
+                        decay_var_list: Iterable[tf.Variable] | None = None) -> tf.Operation:
         """Applies gradients; only the variables in `decay_var_list` decay, by default all."""
         self._select(decay_var_list)
         return super().apply_gradients(grads_and_vars, global_step, name)
 
-    def _select(self, variables: Iterable[Any] | None) -> None:
+    def _select(self, variables: Iterable[tf.Variable] | None) -> None:
         if variables:
             self._decayed = {variable.ref() for variable in variables}
 
-    def _decay(self, gradient: Tensor, variable: Any, rows: Tensor | None = None) -> list[Any]:
+    def _decay(self, gradient: Tensor, variable: tf.Variable,
+               rows: Tensor | None = None) -> list[tf.Operation | Tensor]:
         if self._decayed is not None and variable.ref() not in self._decayed:
             return []
         factor = tf.cast(self._weight_decay, variable.dtype.base_dtype)
@@ -59,24 +63,26 @@ class DecoupledWeightDecayExtension(tf.compat.v1.train.Optimizer):
                 return [v1.assign_sub(variable, factor * variable)]
             return [v1.scatter_sub(variable, rows, factor * tf.gather(variable, rows))]
 
-    def _apply_dense(self, grad: Tensor, var: Any) -> Any:
+    def _apply_dense(self, grad: Tensor, var: tf.Variable) -> tf.Operation:
         with tf.control_dependencies(self._decay(grad, var)):
             return super()._apply_dense(grad, var)
 
-    def _resource_apply_dense(self, grad: Tensor, var: Any) -> Any:
+    def _resource_apply_dense(self, grad: Tensor, var: tf.Variable) -> tf.Operation:
         with tf.control_dependencies(self._decay(grad, var)):
             return super()._resource_apply_dense(grad, var)
 
-    def _apply_sparse(self, grad: tf.IndexedSlices, var: Any) -> Any:
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
         with tf.control_dependencies(self._decay(grad.values, var, grad.indices)):
             return super()._apply_sparse(grad, var)
 
-    def _resource_apply_sparse(self, grad: Tensor, var: Any, indices: Tensor) -> Any:
+    def _resource_apply_sparse(self, grad: Tensor, var: tf.Variable,
+                               indices: Tensor) -> tf.Operation:
         with tf.control_dependencies(self._decay(grad, var, indices)):
             return super()._resource_apply_sparse(grad, var, indices)
 
 
-def extend_with_decoupled_weight_decay(base_optimizer: type) -> Callable[..., Any]:
+def extend_with_decoupled_weight_decay(
+        base_optimizer: type) -> type[DecoupledWeightDecayExtension]:
     """Returns a subclass of an optimizer of `tf.train`, with weight decay as first argument.
 
     >>> sgd = extend_with_decoupled_weight_decay(tf.compat.v1.train.GradientDescentOptimizer)
@@ -91,8 +97,9 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> Callable[..., An
 class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptimizer):
     """Adam with decoupled weight decay; see DecoupledWeightDecayExtension."""
 
-    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, beta1: Any = 0.9,
-                 beta2: Any = 0.999, epsilon: Any = 1e-8, use_locking: bool = False,
+    def __init__(self, weight_decay: _Number, learning_rate: _Number = 0.001,
+                 beta1: _Number = 0.9, beta2: _Number = 0.999, epsilon: _Number = 1e-8,
+                 use_locking: bool = False,
                  name: str = "AdamW") -> None:
         super().__init__(weight_decay, learning_rate=learning_rate, beta1=beta1, beta2=beta2,
                          epsilon=epsilon, use_locking=use_locking, name=name)
@@ -101,7 +108,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptim
 class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.MomentumOptimizer):
     """Momentum with decoupled weight decay; see DecoupledWeightDecayExtension."""
 
-    def __init__(self, weight_decay: Any, learning_rate: Any, momentum: Any,
+    def __init__(self, weight_decay: _Number, learning_rate: _Number, momentum: _Number,
                  use_locking: bool = False, name: str = "MomentumW",
                  use_nesterov: bool = False) -> None:
         super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum,
@@ -120,13 +127,14 @@ class LazyAdamOptimizer(tf.compat.v1.train.AdamOptimizer):
     Dense gradients have the update of Adam.
     """
 
-    def _apply_sparse(self, grad: tf.IndexedSlices, var: Any) -> Any:
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
         return self._update_rows(grad.values, var, grad.indices)
 
-    def _resource_apply_sparse(self, grad: Tensor, var: Any, indices: Tensor) -> Any:
+    def _resource_apply_sparse(self, grad: Tensor, var: tf.Variable,
+                               indices: Tensor) -> tf.Operation:
         return self._update_rows(grad, var, indices)
 
-    def _update_rows(self, gradient: Tensor, variable: Any, rows: Tensor) -> Any:
+    def _update_rows(self, gradient: Tensor, variable: tf.Variable, rows: Tensor) -> tf.Operation:
         rate, beta1, beta2, epsilon = _adam_numbers(self, variable)
         slots = [self.get_slot(variable, name) for name in ("m", "v")]
         first = beta1 * tf.gather(slots[0], rows) + (1 - beta1) * gradient
@@ -147,7 +155,7 @@ class NadamOptimizer(tf.compat.v1.train.AdamOptimizer):
     A variable that is looked up by rows has a sparse gradient, which raises NotImplementedError.
     """
 
-    def _apply_dense(self, grad: Tensor, var: Any) -> Any:
+    def _apply_dense(self, grad: Tensor, var: tf.Variable) -> tf.Operation:
         rate, beta1, beta2, epsilon = _adam_numbers(self, var)
         m, v = (self.get_slot(var, name) for name in ("m", "v"))
         first = v1.assign(m, beta1 * m + (1 - beta1) * grad)
@@ -157,16 +165,18 @@ class NadamOptimizer(tf.compat.v1.train.AdamOptimizer):
 
     _resource_apply_dense = _apply_dense
 
-    def _apply_sparse(self, grad: tf.IndexedSlices, var: Any) -> Any:
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
         raise NotImplementedError(
             f"Variable {var.name!r} is looked up by rows, so that its gradient is sparse, which "
             "NadamOptimizer does not support. Use LazyAdamOptimizer or tf.train.AdamOptimizer.")
 
-    def _resource_apply_sparse(self, grad: Tensor, var: Any, indices: Tensor) -> Any:
+    def _resource_apply_sparse(self, grad: Tensor, var: tf.Variable,
+                               indices: Tensor) -> tf.Operation:
         return self._apply_sparse(tf.IndexedSlices(grad, indices), var)
 
 
-def _adam_numbers(optimizer: Any, variable: Any) -> tuple[Tensor, ...]:
+def _adam_numbers(optimizer: tf.compat.v1.train.AdamOptimizer,
+                  variable: tf.Variable) -> tuple[Tensor, ...]:
     """Returns learning rate with bias correction, beta1, beta2 and epsilon."""
     dtype = variable.dtype.base_dtype
     rate, beta1, beta2, epsilon, power1, power2 = (tf.cast(value, dtype) for value in (
@@ -201,7 +211,7 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
         ValueError: if momentum is negative.
     """
 
-    def __init__(self, learning_rate: Any, momentum: float = 0.9, weight_decay: float = 0.0001,
+    def __init__(self, learning_rate: _Number, momentum: float = 0.9, weight_decay: float = 0.0001,
                  eeta: float = 0.001, epsilon: float = 0.0, name: str = "LARSOptimizer",
                  skip_list: Sequence[str] | None = None, use_nesterov: bool = False) -> None:
         if momentum < 0:
@@ -210,7 +220,7 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
         self._weight_decay, self._eeta, self._epsilon = weight_decay, eeta, epsilon
         self._skip_list = tuple(skip_list or ())
 
-    def _apply_dense(self, grad: Tensor, var: Any) -> Any:
+    def _apply_dense(self, grad: Tensor, var: tf.Variable) -> tf.Operation:
         dtype = var.dtype.base_dtype
         rate, momentum = (tf.cast(value, dtype) for value in (
             self._learning_rate_tensor, self._momentum_tensor))
@@ -244,20 +254,22 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
             If false, they may be of the values before it.
     """
 
-    def __init__(self, opt: tf.compat.v1.train.Optimizer, average_decay: Any = 0.9999,
-                 num_updates: Any = None, sequential_update: bool = True) -> None:
+    def __init__(self, opt: tf.compat.v1.train.Optimizer, average_decay: _Number = 0.9999,
+                 num_updates: int | Tensor | None = None, sequential_update: bool = True) -> None:
         super().__init__(False, "MovingAverageOptimizer")
         self._optimizer = opt
         self._averages = tf.train.ExponentialMovingAverage(average_decay, num_updates)
         self._is_sequential = sequential_update
         self._swapped: dict[str, str] | None = None
 
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+    def compute_gradients(self, *args: Any,
+                          **kwargs: Any) -> list[tuple[_Gradient, tf.Variable]]:
         """Returns what `compute_gradients` of the other optimizer returns."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars: _GradientsAndVariables, global_step: Any = None,
-                        name: str | None = None) -> Any:
+    def apply_gradients(self, grads_and_vars: _GradientsAndVariables,
+                        global_step: tf.Variable | None = None,
+                        name: str | None = None) -> tf.Operation:
         """Updates the variables, and then their averages."""
         pairs = list(grads_and_vars)
         variables = [variable for gradient, variable in pairs if gradient is not None]
@@ -269,7 +281,8 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
         self._swapped = names | {average: name for name, average in names.items()}
         return tf.group(update, average, name="train_with_avg")
 
-    def swapping_saver(self, var_list: Sequence[Any] | Mapping[str, Any] | None = None,
+    def swapping_saver(self,
+                       var_list: Sequence[tf.Variable] | Mapping[str, tf.Variable] | None = None,
                        name: str = "swapping_saver", **kwargs: Any) -> tf.compat.v1.train.Saver:
         """Returns a saver that exchanges the names of the variables and of their averages.
 

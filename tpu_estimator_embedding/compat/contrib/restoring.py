@@ -2,15 +2,14 @@
 """Restores some variables from a checkpoint, as `tf.contrib.framework` did."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 
 def assign_from_checkpoint_fn(
-        model_path: str, var_list: Sequence[Any] | Mapping[str, Any],
+        model_path: str, var_list: Sequence[tf.Variable] | Mapping[str, tf.Variable],
         ignore_missing_vars: bool = False,
-        reshape_variables: bool = False) -> Callable[[Any], None] | None:
+        reshape_variables: bool = False) -> Callable[[tf.compat.v1.Session], None] | None:
     """Returns a function of a session that restores variables from a checkpoint.
 
     Args:
@@ -42,14 +41,14 @@ def assign_from_checkpoint_fn(
     saver = tf.compat.v1.train.Saver(wanted, reshape=reshape_variables)
     path = tf.train.latest_checkpoint(model_path) or model_path
 
-    def restore(session: Any) -> None:
+    def restore(session: tf.compat.v1.Session) -> None:
         saver.restore(session, path)
 
     return restore
 
 
 def get_variables_to_restore(include: Sequence[str] | None = None,
-                             exclude: Sequence[str] | None = None) -> list[Any]:
+                             exclude: Sequence[str] | None = None) -> list[tf.Variable]:
     """Returns the global variables below the scopes `include`, without those below `exclude`.
 
     Args:
@@ -61,12 +60,12 @@ def get_variables_to_restore(include: Sequence[str] | None = None,
     return [variable for variable in found if variable.ref() not in left_out]
 
 
-def _below(scopes: Sequence[str]) -> list[Any]:
+def _below(scopes: Sequence[str]) -> list[tf.Variable]:
     return [variable for scope in scopes for variable in tf.compat.v1.get_collection(
         tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, scope)]
 
 
-def name_in_checkpoint(variable: Any) -> str:
+def name_in_checkpoint(variable: tf.Variable) -> str:
     """Returns the name under which a saver stores a variable."""
     # A part of a partitioned variable is saved under the name of the whole variable.
     sliced = getattr(variable, "_save_slice_info", None)

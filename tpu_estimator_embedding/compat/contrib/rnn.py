@@ -2,12 +2,11 @@
 """Cells and layers of `tf.contrib.rnn`, and the loss of `tf.contrib.seq2seq`."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.compat.contrib import layers
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 v1 = tf.compat.v1
 _EPSILON = 1e-12  # added to a sum of weights
@@ -45,8 +44,9 @@ class LayerNormBasicLSTMCell(tf.compat.v1.nn.rnn_cell.RNNCell):
 
     def __init__(self, num_units: int, forget_bias: float = 1.0, input_size: None = None,
                  activation: Callable[[Tensor], Tensor] = tf.tanh, layer_norm: bool = True,
-                 norm_gain: float = 1.0, norm_shift: float = 0.0, dropout_keep_prob: Any = 1.0,
-                 dropout_prob_seed: int | None = None, reuse: bool | None = None) -> None:
+                 norm_gain: float = 1.0, norm_shift: float = 0.0,
+                 dropout_keep_prob: float | Tensor = 1.0, dropout_prob_seed: int | None = None,
+                 reuse: bool | None = None) -> None:
         if input_size is not None:
             raise ValueError(f"`input_size` must be None, got {input_size!r}. The cell takes the "
                              "size from its input.")
@@ -65,7 +65,8 @@ class LayerNormBasicLSTMCell(tf.compat.v1.nn.rnn_cell.RNNCell):
         """The size of the output."""
         return self._num_units
 
-    def call(self, inputs: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def call(self, inputs: Tensor, state: Sequence[Tensor],
+             ) -> tuple[Tensor, tf.compat.v1.nn.rnn_cell.LSTMStateTuple]:
         """Returns the output, `[batch, num_units]`, and the new state."""
         c, h = state
         joined = tf.concat([inputs, h], axis=1)
@@ -115,12 +116,14 @@ class LSTMBlockCell(tf.compat.v1.nn.rnn_cell.LSTMCell):
 
 
 def stack_bidirectional_dynamic_rnn(
-        cells_fw: Sequence[Any], cells_bw: Sequence[Any], inputs: Tensor,
-        initial_states_fw: Sequence[Any] | None = None,
-        initial_states_bw: Sequence[Any] | None = None, dtype: tf.DType | None = None,
+        cells_fw: Sequence[tf.compat.v1.nn.rnn_cell.RNNCell],
+        cells_bw: Sequence[tf.compat.v1.nn.rnn_cell.RNNCell], inputs: Tensor,
+        initial_states_fw: Sequence[Structure] | None = None,
+        initial_states_bw: Sequence[Structure] | None = None, dtype: tf.DType | None = None,
         sequence_length: Tensor | None = None, parallel_iterations: int | None = None,
-        time_major: bool = False, scope: Any = None,
-        swap_memory: bool = False) -> tuple[Tensor, tuple[Any, ...], tuple[Any, ...]]:
+        time_major: bool = False, scope: str | tf.compat.v1.VariableScope | None = None,
+        swap_memory: bool = False) -> tuple[Tensor, tuple[Structure, ...],
+                                          tuple[Structure, ...]]:
     """Stacks bidirectional layers; each reads both outputs of the one below, concatenated.
 
     Args:

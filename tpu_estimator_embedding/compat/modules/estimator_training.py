@@ -11,11 +11,13 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.types import RunConfig
+
 STANDALONE_CLIENT = "standalone_client"
 INDEPENDENT_WORKER = "independent_worker"
 
 
-def init_run_config(config: Any, tf_config: Mapping[str, Any]) -> None:
+def init_run_config(config: "tf.estimator.RunConfig", tf_config: Mapping[str, Any]) -> None:
     """Sets the cluster properties of a RunConfig with a strategy.
 
     Args:
@@ -47,31 +49,32 @@ def init_run_config(config: Any, tf_config: Mapping[str, Any]) -> None:
         config._maybe_overwrite_session_config_for_distributed_training()
 
 
-def should_run_distribute_coordinator(config: Any) -> bool:
+def should_run_distribute_coordinator(config: RunConfig) -> bool:
     """Whether the RunConfig has both a strategy and a cluster."""
     mode = getattr(config, "_distribute_coordinator_mode", None)
     return mode in (STANDALONE_CLIENT, INDEPENDENT_WORKER) and bool(config.cluster_spec)
 
 
-def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any,
+def train_and_evaluate(estimator: object, train_spec: object, eval_spec: object,
                        executor_cls: type) -> NoReturn:
     """Raises RuntimeError: the distribute coordinator is gone."""
     raise _no_coordinator("tf.estimator.train_and_evaluate")
 
 
-def estimator_train(estimator: Any, train_distributed_fn: Callable[..., Any],
-                    hooks: Any) -> NoReturn:
+def estimator_train(estimator: object, train_distributed_fn: Callable[..., object],
+                    hooks: object) -> NoReturn:
     """Raises RuntimeError: the distribute coordinator is gone."""
     raise _no_coordinator("Estimator.train")
 
 
-def estimator_evaluate(estimator: Any, evaluate_distributed_fn: Callable[..., Any],
-                       hooks: Any) -> NoReturn:
+def estimator_evaluate(estimator: object, evaluate_distributed_fn: Callable[..., object],
+                       hooks: object) -> NoReturn:
     """Raises RuntimeError: the distribute coordinator is gone."""
     raise _no_coordinator("Estimator.evaluate")
 
 
-def _one_strategy(config: Any, argument: str) -> Any:
+def _one_strategy(config: "tf.estimator.RunConfig",
+                  argument: str) -> tf.distribute.Strategy | None:
     experimental = config._experimental_distribute
     new, old = getattr(experimental, argument, None), getattr(config, f"_{argument}")
     if new and old:

@@ -6,14 +6,21 @@ TPU workers they raise an error, because they could not watch them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn, Protocol
 
 import tensorflow as tf
 
 # The exit code that requests a TPU worker to restart.
 _RESTART = 42
 
-ShutdownFn = Callable[[tf.compat.v1.train.SessionRunContext, Any, Any], None]
+class _WorkerManager(Protocol):
+    """What the functions of a program use of TensorFlow's `WorkerHeartbeatManager`."""
+
+    def shutdown(self, wait_time_in_ms: int = 60000, exit_code: int | None = None) -> None: ...
+
+
+ShutdownFn = Callable[
+    [tf.compat.v1.train.SessionRunContext, _WorkerManager, _WorkerManager], None]
 
 
 class CoordinatorResetError(tf.errors.AbortedError):
@@ -23,7 +30,7 @@ class CoordinatorResetError(tf.errors.AbortedError):
         super().__init__(None, None, "The workers were shut down; a new session is needed.")
 
 
-def start_worker_watchdog(session: Any, devices: Sequence[str] | None = None,
+def start_worker_watchdog(session: object, devices: Sequence[str] | None = None,
                           ping_interval: float = 60, shutdown_timeout: float = 3600) -> NoReturn:
     """Raises RuntimeError: only TPU workers can be watched."""
     raise RuntimeError(
@@ -50,7 +57,8 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self._saver = saver
         self._on_shutdown_hooks = list(on_shutdown_hooks or ())
 
-    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
         """Raises RuntimeError if the session has TPU workers, which it could not watch."""
         workers = [device.name for device in session.list_devices()
                    if device.device_type == "TPU"]
@@ -64,20 +72,23 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 class ShutdownLameWorkers:
     """Shuts down the workers that reported problems; training continues on the others."""
 
-    def __call__(self, run_context: Any, all_workers: Any, lame_workers: Any) -> None:
+    def __call__(self, run_context: object, all_workers: _WorkerManager,
+                 lame_workers: _WorkerManager) -> None:
         lame_workers.shutdown(exit_code=_RESTART)
 
 
 class ShutdownAllWorkers:
     """Shuts down every worker."""
 
-    def __call__(self, run_context: Any, all_workers: Any, lame_workers: Any) -> None:
+    def __call__(self, run_context: object, all_workers: _WorkerManager,
+                 lame_workers: _WorkerManager) -> None:
         all_workers.shutdown(exit_code=_RESTART)
 
 
 class ResetComputation:
     """Shuts down every worker and makes the MonitoredSession recover."""
 
-    def __call__(self, run_context: Any, all_workers: Any, lame_workers: Any) -> NoReturn:
+    def __call__(self, run_context: object, all_workers: _WorkerManager,
+                 lame_workers: _WorkerManager) -> NoReturn:
         all_workers.shutdown(exit_code=_RESTART)
         raise CoordinatorResetError()

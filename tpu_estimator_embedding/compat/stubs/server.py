@@ -5,6 +5,7 @@ import sys
 import threading
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.training import server_lib
 
 from tpu_estimator_embedding.kernels import load
@@ -13,13 +14,13 @@ _original_init = server_lib.Server.__init__
 _original_join = server_lib.Server.join
 
 
-def start(self: Any, *args: Any, **kwargs: Any) -> None:
+def start(self: tf.distribute.Server, *args: Any, **kwargs: Any) -> None:
     """Loads the kernels before it starts the server, which only supports ops loaded by then."""
     load.native_ops()
     _original_init(self, *args, **kwargs)
 
 
-def join(self: Any) -> None:
+def join(self: tf.distribute.Server) -> None:
     """Blocks forever, because no server shuts down by itself; Ctrl-C ends the process."""
     waiting = threading.Thread(target=_original_join, args=(self,), daemon=True)
     waiting.start()

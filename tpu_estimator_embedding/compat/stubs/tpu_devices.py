@@ -35,7 +35,7 @@ _extended: weakref.WeakKeyDictionary[tf.Graph, tuple[int, bool]] = weakref.WeakK
 
 
 @functools.wraps(_tensorflow_extend)
-def extend_graph(self: Any) -> None:
+def extend_graph(self: tf.compat.v1.Session) -> None:
     """Gives the session the new ops of its graph, those of a TPU's hosts as ops of this machine."""
     graph = self._graph
     state = (graph.version, tpu_system.is_logged())
@@ -50,14 +50,15 @@ def extend_graph(self: Any) -> None:
 
 
 @functools.wraps(_tensorflow_function)
-def from_func_graph(name: Any, graph: Any, *arguments: Any, **named: Any) -> Any:
+def from_func_graph(name: str | bytes, graph: tf.Graph, *arguments: Any,
+                    **named: Any) -> Any:
     """Makes a function of a graph; if sessions run it, its ops are on this machine."""
     _place_body(graph)
     return _tensorflow_function(name, graph, *arguments, **named)
 
 
 @functools.wraps(_tensorflow_defun)
-def func_graph_from_py_func(*arguments: Any, **named: Any) -> Any:
+def func_graph_from_py_func(*arguments: Any, **named: Any) -> tf.Graph:
     """Returns the graph of a Defun; if sessions run it, its ops are on this machine."""
     graph = _tensorflow_defun(*arguments, **named)
     _place_body(graph)
@@ -113,6 +114,6 @@ def _stands_in() -> bool:
             and not tpu_system.is_present())
 
 
-def _is_local(of: Any) -> bool:
+def _is_local(of: tf.compat.v1.Session) -> bool:
     is_here = tf.compat.as_str(of._target or "") in tpu_system.LOCAL
     return is_here and not of._config.cluster_def.job

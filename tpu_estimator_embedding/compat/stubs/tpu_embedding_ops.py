@@ -39,8 +39,8 @@ from tpu_estimator_embedding.types import Tensor
 
 @on_the_engine
 def enqueue_tpu_embedding_integer_batch(
-        engine: TPUEmbedding, batch: Sequence[Any], device_ordinal: int,
-        mode_override: Any = None, name: str | None = None) -> tf.Operation:
+        engine: TPUEmbedding, batch: Sequence[Tensor], device_ordinal: int,
+        mode_override: str | Tensor | None = None, name: str | None = None) -> tf.Operation:
     """Enqueues, for each table, one id for each of its rows."""
     _check_one_each("batch", batch, "table", engine.table_to_features_dict)
     datas: dict[str, AnyEnqueueData] = {}
@@ -51,9 +51,9 @@ def enqueue_tpu_embedding_integer_batch(
 
 @on_the_engine
 def enqueue_tpu_embedding_sparse_batch(
-        engine: TPUEmbedding, sample_indices: Sequence[Any], embedding_indices: Sequence[Any],
-        aggregation_weights: Sequence[Any], device_ordinal: int,
-        combiners: Sequence[str] | None = None, mode_override: Any = None,
+        engine: TPUEmbedding, sample_indices: Sequence[Tensor], embedding_indices: Sequence[Tensor],
+        aggregation_weights: Sequence[Tensor], device_ordinal: int,
+        combiners: Sequence[str] | None = None, mode_override: str | Tensor | None = None,
         name: str | None = None) -> tf.Operation:
     """Enqueues, for each table, ids with the number of their row."""
     lists = {"sample_indices": sample_indices, "embedding_indices": embedding_indices,
@@ -69,11 +69,11 @@ def enqueue_tpu_embedding_sparse_batch(
 
 @on_the_engine
 def enqueue_tpu_embedding_sparse_tensor_batch(
-        engine: TPUEmbedding, sample_indices: Sequence[Any], embedding_indices: Sequence[Any],
-        aggregation_weights: Sequence[Any], table_ids: Sequence[int], device_ordinal: int,
+        engine: TPUEmbedding, sample_indices: Sequence[Tensor], embedding_indices: Sequence[Tensor],
+        aggregation_weights: Sequence[Tensor], table_ids: Sequence[int], device_ordinal: int,
         max_sequence_lengths: Sequence[int] | None = None,
         num_features: Sequence[int] | None = None, combiners: Sequence[str] | None = None,
-        mode_override: Any = None, name: str | None = None) -> tf.Operation:
+        mode_override: str | Tensor | None = None, name: str | None = None) -> tf.Operation:
     """Enqueues, for each feature, the indices and values of a SparseTensor."""
     entries = entries_of(engine, table_ids, max_sequence_lengths, num_features)
     lists = {"sample_indices": sample_indices, "embedding_indices": embedding_indices,
@@ -84,11 +84,11 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
 
 @on_the_engine
 def enqueue_tpu_embedding_ragged_tensor_batch(
-        engine: TPUEmbedding, sample_splits: Sequence[Any], embedding_indices: Sequence[Any],
-        aggregation_weights: Sequence[Any], table_ids: Sequence[int], device_ordinal: int,
+        engine: TPUEmbedding, sample_splits: Sequence[Tensor], embedding_indices: Sequence[Tensor],
+        aggregation_weights: Sequence[Tensor], table_ids: Sequence[int], device_ordinal: int,
         max_sequence_lengths: Sequence[int] | None = None,
         num_features: Sequence[int] | None = None, combiners: Sequence[str] | None = None,
-        mode_override: Any = None, name: str | None = None) -> tf.Operation:
+        mode_override: str | Tensor | None = None, name: str | None = None) -> tf.Operation:
     """Enqueues, for each feature, the row splits and values of a RaggedTensor."""
     entries = entries_of(engine, table_ids, max_sequence_lengths, num_features)
     lists = {"sample_splits": sample_splits, "embedding_indices": embedding_indices,
@@ -98,11 +98,14 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
 
 
 @on_the_engine
-def enqueue_tpu_embedding_arbitrary_tensor_batch(
-        engine: TPUEmbedding, sample_indices_or_row_splits: Sequence[Any],
-        embedding_indices: Sequence[Any], aggregation_weights: Sequence[Any],
-        device_ordinal: int, combiners: Sequence[str] | None = None, mode_override: Any = None,
-        name: str | None = None) -> tf.Operation:
+def enqueue_tpu_embedding_arbitrary_tensor_batch(engine: TPUEmbedding,
+                                                 sample_indices_or_row_splits: Sequence[Tensor],
+                                                 embedding_indices: Sequence[Tensor],
+                                                 aggregation_weights: Sequence[Tensor],
+                                                 device_ordinal: int,
+                                                 combiners: Sequence[str] | None = None,
+                                                 mode_override: str | Tensor | None = None,
+                                                 name: str | None = None) -> tf.Operation:
     """Enqueues, for each feature, sample indices `[n, 2]` or row splits, and values."""
     lists = {"sample_indices_or_row_splits": sample_indices_or_row_splits,
              "embedding_indices": embedding_indices, "aggregation_weights": aggregation_weights}
@@ -122,8 +125,8 @@ def recv_tpu_embedding_activations(engine: TPUEmbedding, num_outputs: int, confi
 
 
 @on_the_engine
-def send_tpu_embedding_gradients(engine: TPUEmbedding, inputs: Sequence[Any], config: bytes,
-                                 learning_rates: Sequence[Any] | None = None,
+def send_tpu_embedding_gradients(engine: TPUEmbedding, inputs: Sequence[Tensor], config: bytes,
+                                 learning_rates: Sequence[Tensor] | None = None,
                                  name: str | None = None) -> tf.Operation:
     """Sends the gradients of the next core, in the layout of its activations.
 
@@ -137,7 +140,7 @@ def send_tpu_embedding_gradients(engine: TPUEmbedding, inputs: Sequence[Any], co
     """
     rates = _rates(engine, learning_rates)
     is_by_feature = _is_by_feature(engine, "inputs", len(inputs), config)
-    gradients: dict[str, Any] = {}
+    gradients: dict[str, Tensor] = {}
     if is_by_feature:
         gradients = dict(zip(engine._feature_order, inputs, strict=True))
     else:
@@ -150,7 +153,7 @@ def send_tpu_embedding_gradients(engine: TPUEmbedding, inputs: Sequence[Any], co
     return engine._send_gradients(gradients, _step(engine, rates), rates)
 
 
-def _rates(engine: TPUEmbedding, learning_rates: Sequence[Any] | None) -> dict[str, Tensor]:
+def _rates(engine: TPUEmbedding, learning_rates: Sequence[Tensor] | None) -> dict[str, Tensor]:
     """Returns table name -> learning rate, of the tables whose rate is dynamic."""
     tags = engine._rate_tags()
     number = 1 + max(tags.values(), default=-1)
@@ -162,7 +165,7 @@ def _rates(engine: TPUEmbedding, learning_rates: Sequence[Any] | None) -> dict[s
     return {table: rates[tag] for table, tag in tags.items()} if given else {}
 
 
-def _step(engine: TPUEmbedding, rates: Mapping[str, Tensor]) -> Any:
+def _step(engine: TPUEmbedding, rates: Mapping[str, Tensor]) -> Tensor | tf.Variable | None:
     """Returns the global step, which the rates of FrequencyEstimator tables are."""
     estimating = [table.name for table in engine._plan.tables if table.optimizer and isinstance(
         table.optimizer.rule, FrequencyEstimator) and table.name in rates]
@@ -201,7 +204,8 @@ def _enqueue_in_mode(engine: TPUEmbedding, core: int, datas: Mapping[str, AnyEnq
     return tf.switch_case(chosen, branches).op
 
 
-def _by_feature(engine: TPUEmbedding, entries: Sequence[Entry], lists: Mapping[str, Sequence[Any]],
+def _by_feature(engine: TPUEmbedding, entries: Sequence[Entry],
+                lists: Mapping[str, Sequence[Tensor]],
                 make: Callable[..., AnyEnqueueData]) -> dict[str, AnyEnqueueData]:
     datas: dict[str, AnyEnqueueData] = {}
     for argument, tensors in lists.items():
@@ -268,7 +272,7 @@ def _is_by_feature(engine: TPUEmbedding, argument: str, number: int, config: byt
     return number == features
 
 
-def _check_one_each(argument: str, tensors: Sequence[Any], of: str,
+def _check_one_each(argument: str, tensors: Sequence[Tensor], of: str,
                     names: Collection[str]) -> None:
     checks.check(isinstance(tensors, (list, tuple)) and len(tensors) == len(names), argument,
                  f"a list of {len(names)}, one for each {of} of {list(names)}", tensors)

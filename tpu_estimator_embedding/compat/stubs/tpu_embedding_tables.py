@@ -12,7 +12,7 @@ TensorFlow 1.15 also have the gradients that wait to be applied: on this machine
 import collections
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -24,6 +24,8 @@ from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.optimizers.record import OptimizerRecord
 from tpu_estimator_embedding.optimizers.registry import records
 from tpu_estimator_embedding.types import Tensor
+
+Result = TypeVar("Result")
 
 _DEBUG = "_grad_accum_debug"
 _WAITING = "gradient_accumulators"
@@ -40,11 +42,11 @@ class Shard(NamedTuple):
         delayed: makes the op that drops, or applies, a delayed update of the tables.
     """
 
-    parts: Mapping[str, Any]
+    parts: Mapping[str, tf.Variable]
     delayed: Callable[[], tf.Operation]
 
 
-def _load(record: OptimizerRecord, *, debug: bool) -> Callable[..., Any]:
+def _load(record: OptimizerRecord, *, debug: bool) -> Callable[..., tf.Operation]:
     name = f"load_tpu_embedding_{record.proto}_parameters{_DEBUG * debug}"
     values = _values(record, debug)
     signature = _signature(values)
@@ -60,14 +62,16 @@ def _load(record: OptimizerRecord, *, debug: bool) -> Callable[..., Any]:
     return _public(load, name, signature, f"Loads one shard of a table under {record.prefix}.")
 
 
-def _retrieve(record: OptimizerRecord, *, debug: bool) -> Callable[..., Any]:
+def _retrieve(record: OptimizerRecord, *,
+              debug: bool) -> Callable[..., Tensor | tuple[Tensor, ...]]:
     name = f"retrieve_tpu_embedding_{record.proto}_parameters{_DEBUG * debug}"
     values = _values(record, debug)
     signature = _signature([])
     kind = collections.namedtuple(  # type: ignore[misc]  # its name is not that of the variable
         f"Retrieved{record.parameters}", values)
 
-    def retrieve(engine: TPUEmbedding, *arguments: Any, **named: Any) -> Any:
+    def retrieve(engine: TPUEmbedding, *arguments: Any,
+                 **named: Any) -> Tensor | tuple[Tensor, ...]:
         shard = _shard(engine, record, name, _bound(signature, arguments, named), loads=False)
         with tf.control_dependencies([shard.delayed()]):
             found = {value: tf.identity(part.read_value()) for value, part in shard.parts.items()}
@@ -90,15 +94,15 @@ def _signature(values: Sequence[str]) -> inspect.Signature:
         for name, default in defaults.items()])
 
 
-def _bound(signature: inspect.Signature, arguments: Sequence[Any],
-           named: Mapping[str, Any]) -> dict[str, Any]:
+def _bound(signature: inspect.Signature, arguments: Sequence[object],
+           named: Mapping[str, object]) -> dict[str, Any]:
     bound = signature.bind(*arguments, **named)
     bound.apply_defaults()
     return bound.arguments
 
 
-def _public(function: Callable[..., Any], name: str, signature: inspect.Signature,
-            line: str) -> Callable[..., Any]:
+def _public(function: Callable[..., Result], name: str, signature: inspect.Signature,
+            line: str) -> Callable[..., Result]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{line}\n\nSee the module for arguments and results."
     public = on_the_engine(function)
@@ -127,7 +131,7 @@ def _shard(engine: TPUEmbedding, record: OptimizerRecord, op: str, given: Mappin
                  graph_ops.load if loads else lambda: graph_ops.retrieve(tables))
 
 
-def _parts(variables: TableVariables, shard: int) -> dict[str, Any]:
+def _parts(variables: TableVariables, shard: int) -> dict[str, tf.Variable]:
     return {"parameters": variables.parts[shard],
             **{slot: parts[shard] for slot, parts in variables.slots.items()}}
 
@@ -144,14 +148,14 @@ def _table_name(engine: TPUEmbedding, table_id: int, table_name: str) -> str:
     return names[table_id]
 
 
-def _checked_value(name: str, value: Any, part: Any) -> Tensor:
+def _checked_value(name: str, value: Tensor, part: tf.Variable) -> Tensor:
     value = tf.convert_to_tensor(value)
     checks.check(value.dtype == tf.float32 and value.shape.is_compatible_with(part.shape), name,
                  f"a float32 tensor of shape {part.shape}", value)
     return value
 
 
-def _check_none_waits(op: str, gradients: Any) -> tf.Operation:
+def _check_none_waits(op: str, gradients: Tensor) -> tf.Operation:
     return tf.group(*assert_that(
         tf.reduce_all(tf.abs(gradients) < _NO_GRADIENT),
         f"`{_WAITING}` must be zeros, got others. Here every step applies all gradients: load a "
@@ -159,7 +163,7 @@ def _check_none_waits(op: str, gradients: Any) -> tf.Operation:
 
 
 # Name of the op -> the function; all of them are names of this module.
-OPS: Mapping[str, Callable[..., Any]] = {
+OPS: Mapping[str, Callable[..., object]] = {
     function.__name__: function for record in records() for make in (_load, _retrieve)
     for debug in (False, True) for function in [make(record, debug=debug)]}
 

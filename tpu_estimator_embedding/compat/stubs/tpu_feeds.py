@@ -7,7 +7,7 @@ peer. Feeding, training and collecting may happen in different graphs, sessions 
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.distribute import tpu_util
@@ -22,6 +22,9 @@ from tpu_estimator_embedding.types import Tensor
 DEPTH = 8  # elements of an infeed or outfeed; documented in docs/legacy_programs.rst
 
 Tensors = Sequence[Tensor]
+Shape: TypeAlias = tf.TensorShape | Sequence[int | None]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 def _infeed(core: int) -> Channel:
@@ -32,12 +35,12 @@ def _outfeed(core: int) -> Channel:
     return Channel(f"outfeed of core {core}", DEPTH)
 
 
-def stub(function: Callable[..., Any]) -> Callable[..., Any]:
+def stub(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Passes the call to TensorFlow if there is a TPU, or its context."""
     on_a_tpu = getattr(tpu_ops, function.__name__)
 
     @functools.wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
+    def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         if tpu_system.is_present() or tpu_util.enclosing_tpu_context() is not None:
             return on_a_tpu(*arguments, **named)
         return function(*arguments, **named)
@@ -46,14 +49,14 @@ def stub(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @stub
-def infeed_enqueue(input: Any, shape: Any = (), layout: Any = (), device_ordinal: int = -1,
+def infeed_enqueue(input: Tensor, shape: Shape = (), layout: object = (), device_ordinal: int = -1,
                    name: str | None = None) -> tf.Operation:
     """Adds one tensor to the infeed of a core; arguments as in `infeed_enqueue_tuple`."""
     return _enqueue([input], [shape] if shape else None, device_ordinal, name)
 
 
 @stub
-def infeed_enqueue_tuple(inputs: Tensors, shapes: Any, layouts: Any = (),
+def infeed_enqueue_tuple(inputs: Tensors, shapes: Sequence[Shape] | None, layouts: object = (),
                          device_ordinal: int = -1, name: str | None = None) -> tf.Operation:
     """Adds tensors, as one element, to the infeed of a core; waits while it is full.
 
@@ -71,13 +74,14 @@ def infeed_enqueue_tuple(inputs: Tensors, shapes: Any, layouts: Any = (),
 
 
 @stub
-def prelinearize(input: Any, shape: Any = (), layout: Any = (), name: str | None = None) -> Any:
+def prelinearize(input: Tensor, shape: Shape = (), layout: object = (),
+                 name: str | None = None) -> Tensor:
     """Returns the tensor itself, which `infeed_enqueue_prelinearized_buffer` takes."""
     return tf.ensure_shape(input, shape, name=name) if shape else tf.identity(input, name=name)
 
 
 @stub
-def prelinearize_tuple(inputs: Tensors, shapes: Any, layouts: Any = (),
+def prelinearize_tuple(inputs: Tensors, shapes: Sequence[Shape] | None, layouts: object = (),
                        name: str | None = None) -> list[Tensor]:
     """Returns the tensors themselves, which `infeed_enqueue_prelinearized_buffer` takes."""
     return _with_shapes(inputs, shapes)
@@ -92,14 +96,14 @@ def infeed_enqueue_prelinearized_buffer(input: Any, device_ordinal: int = -1,
 
 
 @stub
-def infeed_dequeue(dtype: Any, shape: Any, name: str | None = None) -> Tensor:
+def infeed_dequeue(dtype: tf.DType, shape: Shape, name: str | None = None) -> Tensor:
     """Takes one tensor from the infeed of the core that runs the computation."""
     [value] = _dequeue_for_replicas([tf.TensorSpec(shape, dtype)], name)
     return value
 
 
 @stub
-def infeed_dequeue_tuple(dtypes: Sequence[Any], shapes: Sequence[Any],
+def infeed_dequeue_tuple(dtypes: Sequence[tf.DType], shapes: Sequence[Shape],
                          name: str | None = None) -> list[Tensor]:
     """Takes the tensors of one element from the infeed of the core that runs the computation.
 
@@ -116,7 +120,7 @@ def infeed_dequeue_tuple(dtypes: Sequence[Any], shapes: Sequence[Any],
 
 
 @stub
-def outfeed_enqueue(input: Any, name: str | None = None) -> tf.Operation:
+def outfeed_enqueue(input: Tensor, name: str | None = None) -> tf.Operation:
     """Adds one tensor to the outfeed of the core that runs the computation."""
     return _enqueue_of_replicas([input], name)
 
@@ -128,7 +132,7 @@ def outfeed_enqueue_tuple(inputs: Tensors, name: str | None = None) -> tf.Operat
 
 
 @stub
-def outfeed_dequeue(dtype: Any, shape: Any, device_ordinal: int = -1,
+def outfeed_dequeue(dtype: tf.DType, shape: Shape, device_ordinal: int = -1,
                     name: str | None = None) -> Tensor:
     """Takes one tensor from the outfeed of a core; arguments as in `outfeed_dequeue_tuple`."""
     [value] = _collect([tf.TensorSpec(shape, dtype)], device_ordinal, name)
@@ -136,7 +140,8 @@ def outfeed_dequeue(dtype: Any, shape: Any, device_ordinal: int = -1,
 
 
 @stub
-def outfeed_dequeue_tuple(dtypes: Sequence[Any], shapes: Sequence[Any], device_ordinal: int = -1,
+def outfeed_dequeue_tuple(dtypes: Sequence[tf.DType], shapes: Sequence[Shape],
+                          device_ordinal: int = -1,
                           name: str | None = None) -> list[Tensor]:
     """Takes the tensors of one element from the outfeed of a core; waits until there is one.
 
@@ -149,7 +154,7 @@ def outfeed_dequeue_tuple(dtypes: Sequence[Any], shapes: Sequence[Any], device_o
                      for shape, dtype in zip(shapes, dtypes, strict=True)], device_ordinal, name)
 
 
-def core_named(device_ordinal: Any) -> int:
+def core_named(device_ordinal: int) -> int:
     """Returns the core that an ordinal names, on the host of the device that an op would have.
 
     Raises:
@@ -174,13 +179,13 @@ def core_named(device_ordinal: Any) -> int:
     return device_ordinal
 
 
-def _enqueue(inputs: Tensors, shapes: Any, device_ordinal: int,
+def _enqueue(inputs: Tensors, shapes: Sequence[Shape] | None, device_ordinal: int,
              name: str | None) -> tf.Operation:
     inputs = _with_shapes(inputs, shapes)
     return _infeed(core_named(device_ordinal)).put(inputs, name)
 
 
-def _with_shapes(inputs: Tensors, shapes: Any) -> list[Tensor]:
+def _with_shapes(inputs: Tensors, shapes: Sequence[Shape] | None) -> list[Tensor]:
     inputs = [tf.convert_to_tensor(value) for value in inputs]
     if shapes is None:
         return inputs

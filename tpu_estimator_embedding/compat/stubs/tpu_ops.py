@@ -14,8 +14,9 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 from tensorflow.python.distribute import tpu_util
@@ -80,8 +81,12 @@ def is_gathered(op: tf.Operation) -> bool:
     """Whether a stub is part of IndexedSlices, whose sum is a concatenation."""
     return op.node_def.attr[GATHERED].b
 
+# `[groups, replicas per group]` integers, or pairs of replicas.
+Groups: TypeAlias = Tensor | np.ndarray | Sequence[Sequence[int]]
 
-def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None = None) -> Any:
+
+def cross_replica_sum(input: Tensor | tf.IndexedSlices, group_assignment: Groups | None = None,
+                      name: str | None = None) -> Tensor | tf.IndexedSlices:
     """Returns the sum of `input` over the replicas; without a TPU, `input` itself.
 
     Args:
@@ -147,7 +152,7 @@ def exchange(op: tf.Operation) -> Exchange | None:
     return Exchange(**json.loads(text)) if text else None
 
 
-def all_to_all(input: Any, group_assignment: Any, concat_dimension: int, split_dimension: int,
+def all_to_all(input: Tensor, group_assignment: Groups, concat_dimension: int, split_dimension: int,
                split_count: int, name: str | None = None) -> Tensor:
     """Returns the pieces of `input` that the replicas send to this one; with one, `input`.
 
@@ -193,7 +198,8 @@ def all_to_all(input: Any, group_assignment: Any, concat_dimension: int, split_d
     return _marked_exchange(value, Exchange(groups, concat_dimension, split_dimension), sizes, name)
 
 
-def collective_permute(input: Any, source_target_pairs: Any, name: str | None = None) -> Tensor:
+def collective_permute(input: Tensor, source_target_pairs: Groups,
+                       name: str | None = None) -> Tensor:
     """Returns the tensor that the pairs send to this replica; zeros if none does.
 
     Args:
@@ -221,7 +227,7 @@ def collective_permute(input: Any, source_target_pairs: Any, name: str | None = 
     return _marked_exchange(value, Exchange(pairs=sent), _size_by_axis(value), name)
 
 
-def _integers(argument: str, matrix: Any) -> list[list[int]]:
+def _integers(argument: str, matrix: Groups) -> list[list[int]]:
     values = tf.get_static_value(matrix) if tf.is_tensor(matrix) else matrix
     checks.check(values is not None, argument, "known when the graph is built, where there are "
                  "several replicas", matrix)
@@ -232,7 +238,8 @@ def _size_by_axis(value: Tensor) -> list[Any] | None:
     return None if value.shape.rank is None else value.shape.as_list()
 
 
-def _marked_exchange(value: Tensor, what: Exchange, shape: Any, name: str | None) -> Tensor:
+def _marked_exchange(value: Tensor, what: Exchange, shape: list[int | None] | None,
+                     name: str | None) -> Tensor:
     # What is received may have another shape than what is sent.
     sent = tf.compat.v1.placeholder_with_default(
         value, None if value.shape.rank is None else [None] * value.shape.rank)
@@ -245,7 +252,7 @@ def _marked_exchange(value: Tensor, what: Exchange, shape: Any, name: str | None
 
 
 @tf.RegisterGradient(EXCHANGE_GRADIENT)
-def _gradient_of_exchange(op: tf.Operation, gradient: Any) -> Any:
+def _gradient_of_exchange(op: tf.Operation, gradient: Tensor | tf.IndexedSlices) -> Tensor:
     what = exchange(op)
     assert what is not None
     sent = op.inputs[0].op.inputs[0]
@@ -262,7 +269,8 @@ def _num_replicas() -> int:
     return tpu_function.get_tpu_context().number_of_shards or 1
 
 
-def _sum_of_slices(slices: tf.IndexedSlices, groups: Any, name: str | None) -> tf.IndexedSlices:
+def _sum_of_slices(slices: tf.IndexedSlices, groups: Groups | None,
+                   name: str | None) -> tf.IndexedSlices:
     if _num_replicas() == 1:
         return tf.IndexedSlices(_marked_identity(slices.values, groups, name), slices.indices,
                                 slices.dense_shape)
@@ -276,7 +284,7 @@ def _of_any_length(tensor: Tensor) -> Tensor:
     return tf.compat.v1.placeholder_with_default(tensor, [None, *tensor.shape[1:].as_list()])
 
 
-def _marked_identity(value: Tensor, groups: Any, name: str | None, *,
+def _marked_identity(value: Tensor, groups: Groups | None, name: str | None, *,
                      is_gathered: bool = False) -> Tensor:
     graph = tf.compat.v1.get_default_graph()
     with graph.gradient_override_map({"Identity": GRADIENT}):
@@ -290,6 +298,7 @@ def _marked_identity(value: Tensor, groups: Any, name: str | None, *,
 
 
 @tf.RegisterGradient(GRADIENT)
-def _gradient(op: tf.Operation, gradient: Any) -> Any:
+def _gradient(op: tf.Operation,
+              gradient: Tensor | tf.IndexedSlices) -> Tensor | tf.IndexedSlices:
     # Every replica's loss depends on the sum, so the gradient is a sum over replicas too.
     return cross_replica_sum(gradient, group_assignment(op))

@@ -21,8 +21,8 @@ _tensorflow_enqueue_ops = tpu_feed._PartitionedInfeedQueue.generate_enqueue_ops
 
 
 @functools.wraps(_tensorflow_enqueue_ops)
-def generate_enqueue_ops(self: Any, sharded_inputs: Sequence[Sequence[Tensor]]
-                         ) -> list[tf.Operation]:
+def generate_enqueue_ops(self: Any,
+                         sharded_inputs: Sequence[Sequence[Tensor]]) -> list[tf.Operation]:
     """Returns the op of each replica that enqueues its input.
 
     Args:

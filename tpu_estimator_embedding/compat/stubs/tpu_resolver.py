@@ -6,7 +6,8 @@ of its methods. If a TPU answers, they behave like TensorFlow's.
 """
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -18,11 +19,15 @@ _tensorflow_num_accelerators = _Resolver.num_accelerators
 _tensorflow_metadata = _Resolver.get_tpu_system_metadata
 _tensorflow_cluster_spec = _Resolver.cluster_spec
 
+Resolver: TypeAlias = tf.distribute.cluster_resolver.TPUClusterResolver
+Address = str | bytes | Sequence[str] | None  # of a TPU: its name, or where it listens
 
-def initialize(self: Any, tpu: Any = None, zone: Any = None, project: Any = None,
+
+def initialize(self: Resolver, tpu: Address = None, zone: str | None = None,
+               project: str | None = None,
                job_name: str = "worker", coordinator_name: str | None = None,
-               coordinator_address: str | None = None, credentials: Any = "default",
-               service: Any = None, discovery_url: str | None = None) -> None:
+               coordinator_address: str | None = None, credentials: object = "default",
+               service: object = None, discovery_url: str | None = None) -> None:
     """Creates the resolver of a TPU if one answers, otherwise of this machine.
 
     For this machine, `master()` is the empty string and `cluster_spec()` is empty, so no
@@ -41,15 +46,15 @@ def initialize(self: Any, tpu: Any = None, zone: Any = None, project: Any = None
     self._cloud_tpu_client = _NoCloudClient()
 
 
-def num_accelerators(self: Any, task_type: str | None = None, task_id: int | None = None,
-                     config_proto: Any = None) -> dict[str, int]:
+def num_accelerators(self: Resolver, task_type: str | None = None, task_id: int | None = None,
+                     config_proto: tf.compat.v1.ConfigProto | None = None) -> dict[str, int]:
     """Returns device type -> number of cores on each host."""
     if tpu_system.is_this_machine(self):
         return {"TPU": tpu_cores.count() // tpu_cores.hosts()}
     return _tensorflow_num_accelerators(self, task_type, task_id, config_proto)
 
 
-def get_tpu_system_metadata(self: Any) -> tf.tpu.experimental.TPUSystemMetadata:
+def get_tpu_system_metadata(self: Resolver) -> tf.tpu.experimental.TPUSystemMetadata:
     """Returns the cores and hosts; those of this machine have its own devices."""
     found = _tensorflow_metadata(self)
     if tpu_system.is_this_machine(self):
@@ -59,7 +64,7 @@ def get_tpu_system_metadata(self: Any) -> tf.tpu.experimental.TPUSystemMetadata:
     return found
 
 
-def cluster_spec(self: Any) -> tf.train.ClusterSpec:
+def cluster_spec(self: Resolver) -> tf.train.ClusterSpec:
     """Returns the cluster; for this machine, its tasks have no address."""
     if tpu_system.is_this_machine(self):
         return _ThisProcess(self.task_type, tpu_cores.hosts())
@@ -104,7 +109,8 @@ class _NoCloudClient:
         """Returns immediately."""
 
 
-def _find_tpu(resolver: Any, tpu: Any, arguments: tuple[Any, ...]) -> tuple[bool, str]:
+def _find_tpu(resolver: Resolver, tpu: Address,
+              arguments: tuple[object, ...]) -> tuple[bool, str]:
     """Initializes `resolver` for a TPU; returns (whether it answers, where it was searched)."""
     name = _name_of(tpu)
     if name in tpu_system.LOCAL:
@@ -122,7 +128,8 @@ def _find_tpu(resolver: Any, tpu: Any, arguments: tuple[Any, ...]) -> tuple[bool
     return _find_by_name(resolver, name, arguments)
 
 
-def _find_by_name(resolver: Any, name: str, arguments: tuple[Any, ...]) -> tuple[bool, str]:
+def _find_by_name(resolver: Resolver, name: str,
+                  arguments: tuple[object, ...]) -> tuple[bool, str]:
     try:
         _tensorflow_init(resolver, *arguments)
         return tpu_system.answers(resolver.master()), repr(name)

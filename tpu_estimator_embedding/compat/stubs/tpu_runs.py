@@ -35,6 +35,7 @@ from tpu_estimator_embedding.channels import channel, waits
 from tpu_estimator_embedding.channels.waits import End
 from tpu_estimator_embedding.low_level.core_queue import DELAYED_UPDATE
 from tpu_estimator_embedding.ops.readable_errors import readable
+from tpu_estimator_embedding.types import Tensor
 
 PATIENCE = 30.0  # seconds
 _LOOK_EVERY = 0.5
@@ -85,7 +86,8 @@ class Past(NamedTuple):
 
 
 @functools.wraps(_tensorflow_do_run)
-def do_run(self: Any, handle: Any, target_list: Any, fetch_list: Any, *others: Any) -> Any:
+def do_run(self: tf.compat.v1.Session, handle: object, target_list: Sequence[tf.Operation],
+           fetch_list: Sequence[Tensor], *others: Any) -> list[object]:
     """Runs a session, under observation if its graph has channels."""
     if not channel.is_in(self.graph):
         return _tensorflow_do_run(self, handle, target_list, fetch_list, *others)
@@ -101,7 +103,7 @@ _known_ends: "weakref.WeakKeyDictionary[tf.Graph, dict[Any, frozenset[End]]]" = 
     weakref.WeakKeyDictionary())
 
 
-def _ends_of(graph: tf.Graph, wanted: Sequence[Any]) -> frozenset[End]:
+def _ends_of(graph: tf.Graph, wanted: Sequence[tf.Operation | Tensor]) -> frozenset[End]:
     """Returns the ends of channels that a run of these tensors and ops uses."""
     ops = [value if isinstance(value, tf.Operation) else value.op for value in wanted]
     key = tuple(op.name for op in ops)

@@ -3,6 +3,7 @@
 
 import functools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +29,8 @@ _tensorflow_core = tpu_name_util.core
 
 
 @functools.wraps(_tensorflow_initialize)
-def initialize_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) -> Any:
+def initialize_tpu_system_impl(cluster_resolver: object = None,
+                               *arguments: object) -> tf.tpu.experimental.Topology | Tensor:
     """Returns the topology of this machine; in a `tf.function`, the serialized topology."""
     if tpu_system.is_present():
         return _tensorflow_initialize(cluster_resolver, *arguments)
@@ -42,7 +44,7 @@ def initialize_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) ->
 
 
 @functools.wraps(_tensorflow_shutdown)
-def shutdown_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) -> None:
+def shutdown_tpu_system_impl(cluster_resolver: object = None, *arguments: object) -> None:
     """Does nothing, because there is no TPU system to shut down."""
     if tpu_system.is_present():
         _tensorflow_shutdown(cluster_resolver, *arguments)
@@ -64,7 +66,7 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
 
 
 @functools.wraps(_tensorflow_configure_embedding)
-def configure_tpu_embedding(config: bytes, name: str | None = None) -> Any:
+def configure_tpu_embedding(config: bytes, name: str | None = None) -> tf.Operation:
     """Chooses the tables that ops without a TPUEmbedding use."""
     if tpu_system.is_present():
         return _tensorflow_configure_embedding(config, name=name)
@@ -73,7 +75,7 @@ def configure_tpu_embedding(config: bytes, name: str | None = None) -> Any:
 
 
 @functools.wraps(_tensorflow_shutdown_op)
-def shutdown_distributed_tpu(*arguments: Any, **named: Any) -> Any:
+def shutdown_distributed_tpu(*arguments: Any, **named: Any) -> tf.Operation:
     """Empties all channels; there is no TPU system to shut down."""
     if tpu_system.is_present():
         return _tensorflow_shutdown_op(*arguments, **named)
@@ -97,7 +99,8 @@ def core(num: int) -> str:
 
 
 @functools.wraps(_tensorflow_connect_to_host)
-def connect_to_remote_host(remote_host: Any = None, job_name: str = "worker") -> None:
+def connect_to_remote_host(remote_host: str | Sequence[str] | None = None,
+                           job_name: str = "worker") -> None:
     """Connects to a server; if none answers, this machine stands in for it."""
     hosts = tf.nest.flatten(remote_host) if remote_host else []
     if hosts and not tpu_system.is_listening(hosts[0]):
@@ -107,8 +110,9 @@ def connect_to_remote_host(remote_host: Any = None, job_name: str = "worker") ->
 
 
 @functools.wraps(_tensorflow_session)
-def initialize_session(self: Any, target: str | bytes | None, graph: Any = None,
-                       config: Any = None) -> None:
+def initialize_session(self: tf.compat.v1.Session, target: str | bytes | None,
+                       graph: tf.Graph | None = None,
+                       config: tf.compat.v1.ConfigProto | None = None) -> None:
     """Creates a local session if no server answers at the address of the target.
 
     A session with a cluster, its own or that of TF_CONFIG, waits until the cluster starts.

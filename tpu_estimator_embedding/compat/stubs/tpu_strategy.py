@@ -2,8 +2,8 @@
 """`tf.distribute.TPUStrategy` over the devices of this machine, if there is no TPU."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import topology_pb2
@@ -11,6 +11,10 @@ from tensorflow.python.distribute import mirrored_strategy, tpu_strategy
 from tensorflow.python.tpu.tpu_hardware_feature import HardwareFeature
 
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
+from tpu_estimator_embedding.types import Structure
+
+_Resolver: TypeAlias = tf.distribute.cluster_resolver.TPUClusterResolver
+_Assignment: TypeAlias = tf.tpu.experimental.DeviceAssignment
 
 
 class TPUExtended(mirrored_strategy.MirroredExtended):
@@ -20,7 +24,7 @@ class TPUExtended(mirrored_strategy.MirroredExtended):
     table under the strategy, colocated with it; all replicas share these too.
     """
 
-    def _validate_colocate_with_variable(self, colocate_with_variable: Any) -> None:
+    def _validate_colocate_with_variable(self, colocate_with_variable: tf.Variable) -> None:
         if not _is_of(self, colocate_with_variable):
             super()._validate_colocate_with_variable(colocate_with_variable)
 
@@ -34,13 +38,11 @@ class TPUExtended(mirrored_strategy.MirroredExtended):
             return next_creator(**kwargs)
 
 
-def _is_of(extended: TPUExtended, variable: Any) -> bool:
+def _is_of(extended: TPUExtended, variable: object) -> bool:
     """Whether the variable belongs to the strategy and all replicas share it."""
     return (isinstance(variable, tf.Variable) and extended.variable_created_in_scope(variable)
             and not isinstance(variable, tf.distribute.DistributedValues))
 
-
-_Tensors = Any  # a nest of tensors
 
 
 class _ThisMachine(tf.distribute.MirroredStrategy):
@@ -57,7 +59,8 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
             return cls._upstream(*args, **kwargs)
         return super().__new__(cls)
 
-    def __init__(self, tpu_cluster_resolver: Any, device_assignment: Any) -> None:
+    def __init__(self, tpu_cluster_resolver: _Resolver | None,
+                 device_assignment: _Assignment | None) -> None:
         cores = tpu_cores.count()
         devices = tpu_cores.devices(device_assignment.num_replicas if device_assignment else cores)
         # Like MirroredStrategy, with another `extended`.
@@ -72,12 +75,12 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
         self.extended.num_replicas_per_host = self.num_replicas_in_sync
 
     @property
-    def cluster_resolver(self) -> Any:
+    def cluster_resolver(self) -> _Resolver | None:
         """The resolver that was passed to the strategy."""
         return self._resolver
 
-    def experimental_assign_to_logical_device(self, tensor: _Tensors,
-                                              logical_device_id: int) -> _Tensors:
+    def experimental_assign_to_logical_device(self, tensor: Structure,
+                                              logical_device_id: int) -> Structure:
         """Returns the tensor; the logical devices of a replica are one device of this machine.
 
         Raises:
@@ -90,8 +93,8 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
                 f"total of {self._cores_per_replica} logical devices in replica.")
         return tensor
 
-    def experimental_split_to_logical_devices(self, tensor: _Tensors,
-                                              partition_dimensions: Any) -> _Tensors:
+    def experimental_split_to_logical_devices(
+            self, tensor: Structure, partition_dimensions: Sequence[int] | None) -> Structure:
         """Returns the tensor.
 
         Raises:
@@ -104,7 +107,7 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
                 f"per replica: {self._cores_per_replica}, got {partition_dimensions!r}.")
         return tensor
 
-    def experimental_replicate_to_logical_devices(self, tensor: _Tensors) -> _Tensors:
+    def experimental_replicate_to_logical_devices(self, tensor: Structure) -> Structure:
         """Returns the tensor."""
         return tensor
 
@@ -114,8 +117,8 @@ class TPUStrategy(_ThisMachine):
 
     _upstream = tpu_strategy.TPUStrategyV2
 
-    def __init__(self, tpu_cluster_resolver: Any = None,
-                 experimental_device_assignment: Any = None,
+    def __init__(self, tpu_cluster_resolver: _Resolver | None = None,
+                 experimental_device_assignment: _Assignment | None = None,
                  experimental_spmd_xla_partitioning: bool = False) -> None:
         # SPMD splits the tensors of a replica over its cores; with one core it has no effect.
         del experimental_spmd_xla_partitioning
@@ -127,5 +130,6 @@ class ExperimentalTPUStrategy(_ThisMachine):
 
     _upstream = tpu_strategy.TPUStrategy
 
-    def __init__(self, tpu_cluster_resolver: Any = None, device_assignment: Any = None) -> None:
+    def __init__(self, tpu_cluster_resolver: _Resolver | None = None,
+                 device_assignment: _Assignment | None = None) -> None:
         super().__init__(tpu_cluster_resolver, device_assignment)
