@@ -30,7 +30,9 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     prepare_ids,
     split_activations,
 )
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.structure import (
+    Ids,
     check_structure,
     named_features,
     named_shapes,
@@ -44,7 +46,7 @@ from tpu_estimator_embedding.mid_level.execution.replica_activations import (
     activation_shape,
     gradient_or_zeros,
 )
-from tpu_estimator_embedding.mid_level.execution.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.execution.replica_calls import Leaves, ReplicaCalls
 from tpu_estimator_embedding.mid_level.execution.servers import (
     check_no_cluster,
     check_not_pipelined,
@@ -64,7 +66,7 @@ from tpu_estimator_embedding.mid_level.input.feature_input import (
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.optimizers.setting_checks import check_flag
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 # The existing objects; in release 2.3 one of them had to initialize the TPU embedding engine.
 _initialized: weakref.WeakSet["TPUEmbedding"] = weakref.WeakSet()
@@ -139,7 +141,7 @@ class TPUEmbedding(TrackedTables):
         _initialized.add(self)
 
     @not_converted
-    def build(self, per_replica_input_shapes: Any = None,
+    def build(self, per_replica_input_shapes: Structure = None,
               per_replica_batch_size: int | None = None) -> None:
         """Creates tables and slots, and sets the shapes of the features if they are given.
 
@@ -166,7 +168,7 @@ class TPUEmbedding(TrackedTables):
                 config, per_replica_batch_size)) for path, config in self._features.items()})
 
     @not_converted
-    def enqueue(self, features: Any, weights: Any = None, training: bool = True,
+    def enqueue(self, features: Structure, weights: Structure = None, training: bool = True,
                 name: str | None = None, device: str | None = None) -> None:
         """Enqueues the ids of a step.
 
@@ -213,7 +215,7 @@ class TPUEmbedding(TrackedTables):
                 self._enqueue(shares, training, name)
 
     @not_converted
-    def dequeue(self, name: str | None = None) -> Any:
+    def dequeue(self, name: str | None = None) -> Structure:
         """Returns the activations of the batch that was enqueued first.
 
         Args:
@@ -236,7 +238,7 @@ class TPUEmbedding(TrackedTables):
         return tf.nest.pack_sequence_as(self._feature_config, flat)
 
     @not_converted
-    def apply_gradients(self, gradients: Any, name: str | None = None) -> None:
+    def apply_gradients(self, gradients: Structure, name: str | None = None) -> None:
         """Updates the tables with the gradients of the last dequeued activations.
 
         Args:
@@ -274,7 +276,8 @@ class TPUEmbedding(TrackedTables):
                 self._batches.record_measures(self._recorder)
         return {"": self._recorder}
 
-    def lookup_batch(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Tensor]:
+    def lookup_batch(self, ids: Mapping[str, Ids],
+                     weights: Mapping[str, Ids | None]) -> dict[str, Tensor]:
         """Returns activations as `enqueue(training=False)` and `dequeue`, for any batch size.
 
         Needs no `build`, and no other batch is affected. A delayed update is not applied.
@@ -301,7 +304,7 @@ class TPUEmbedding(TrackedTables):
         activations = split_activations(self._plan, engine.lookup(prepared), batch_size)
         return {path: activations[path] for path in ids}
 
-    def _enqueue(self, shares: list[Any], training: bool, name: str | None) -> list[None]:
+    def _enqueue(self, shares: list[Leaves], training: bool, name: str | None) -> list[None]:
         paths = list(self._features)
         replicas = [(dict(zip(paths, map(_to_tensor, share[:len(paths)]), strict=True)),
                      dict(zip(paths, share[len(paths):], strict=True))) for share in shares]
@@ -362,7 +365,7 @@ def _check_initialized(initialize: bool) -> None:
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-def _signature(*names: str, **defaults: Any) -> inspect.Signature:
+def _signature(*names: str, **defaults: object) -> inspect.Signature:
     return inspect.Signature(
         [inspect.Parameter(name, _POSITIONAL) for name in names] +
         [inspect.Parameter(name, _POSITIONAL, default=value)
@@ -385,15 +388,15 @@ class ConstructorCall(NamedTuple):
         table_multipliers: accepted in both signatures; TensorFlow does not have it.
     """
 
-    feature_config: Any
-    optimizer: Any
+    feature_config: Structure
+    optimizer: TableOptimizer | None
     pipeline_execution_with_tensor_core: bool = False
     batch_size: int | None = None
     initialize_tpu_embedding: bool = True
     table_multipliers: Multipliers = None
 
 
-def read_call(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> ConstructorCall:
+def read_call(arguments: tuple[object, ...], keywords: dict[str, Any]) -> ConstructorCall:
     """Reads the arguments of a call.
 
     A call uses the signature of release 2.3 if its second argument is an int, or if it has a
@@ -416,8 +419,8 @@ def read_call(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Construct
     return call
 
 
-def _bind(signature: inspect.Signature, arguments: tuple[Any, ...],
-          keywords: dict[str, Any]) -> dict[str, Any]:
+def _bind(signature: inspect.Signature, arguments: tuple[object, ...],
+          keywords: dict[str, object]) -> dict[str, Any]:
     try:
         return signature.bind(*arguments, **keywords).arguments
     except TypeError as error:

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.structure import (
+    Ids,
     check_structure,
     named_features,
     named_values,
@@ -26,7 +27,7 @@ from tpu_estimator_embedding.mid_level.input import output_shapes
 from tpu_estimator_embedding.mid_level.serving.plain_tables import PlainTables
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import check_input
 from tpu_estimator_embedding.ops.autograph import not_converted
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 
 class TPUEmbeddingV0(PlainTables):
@@ -50,7 +51,7 @@ class TPUEmbeddingV0(PlainTables):
     """
 
     @not_converted
-    def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
+    def embedding_lookup(self, features: Structure, weights: Structure = None) -> Structure:
         """Looks up features; gradients flow into the tables.
 
         Sparse and ragged ids are padded with id 0 of weight 0, which does not affect results. As
@@ -85,8 +86,8 @@ class TPUEmbeddingV0(PlainTables):
     __call__ = embedding_lookup
 
 
-def _lookup(path: str, config: FeatureConfig, table: tf.Variable, value: Any,
-            weights: Any) -> Tensor:
+def _lookup(path: str, config: FeatureConfig, table: tf.Variable, value: Ids,
+            weights: Ids | None) -> Tensor:
     check_input(path, config, value, weights)
     if isinstance(value, tf.Tensor):
         return tf.nn.embedding_lookup(table, value)

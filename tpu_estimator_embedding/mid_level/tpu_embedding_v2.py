@@ -27,11 +27,14 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
+from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
 from tpu_estimator_embedding.mid_level.config.structure import (
+    Ids,
     check_structure,
     named_tables,
     named_values,
@@ -50,7 +53,7 @@ from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.optimizers.setting_checks import check_flag
 from tpu_estimator_embedding.plan.table_stacking import SparseCores
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 
 class TPUEmbeddingV2(StackedTables):
@@ -92,7 +95,7 @@ class TPUEmbeddingV2(StackedTables):
         NotImplementedError: if an optimizer has weight decay or a slot_variable_creation_fn.
     """
 
-    def __init__(self, feature_config: Any, optimizer: Any = None,
+    def __init__(self, feature_config: Structure, optimizer: TableOptimizer | None = None,
                  pipeline_execution_with_tensor_core: bool = False,
                  sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None, *,
                  num_chips: int = 1, num_sc_per_chip: int = 4,
@@ -122,7 +125,7 @@ class TPUEmbeddingV2(StackedTables):
         self._built_engine()
 
     @not_converted
-    def enqueue(self, features: Any, weights: Any = None,
+    def enqueue(self, features: Structure, weights: Structure = None,
                 device: str | None = None) -> Partitioned:
         """Sorts the ids of all features for the SparseCores.
 
@@ -152,7 +155,7 @@ class TPUEmbeddingV2(StackedTables):
                                             *preprocessing.limits(self._config))
 
     @not_converted
-    def dequeue(self, partitioned_tensors: Partitioned) -> tuple[Any, Partitions]:
+    def dequeue(self, partitioned_tensors: Partitioned) -> tuple[Structure, Partitions]:
         """Looks up the ids that `enqueue` returned.
 
         Returns:
@@ -168,7 +171,8 @@ class TPUEmbeddingV2(StackedTables):
             stack_engine.check_partitions("partitioned_tensors", first, self._stacks)))
 
     @not_converted
-    def embedding_lookup(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
+    def embedding_lookup(self, features: Structure,
+                         weights: Structure = None) -> tuple[Structure, Partitions]:
         """Looks up features: `enqueue`, then `dequeue`."""
         if self._config.allow_id_dropping:  # the arrays decide which ids are looked up
             return self.dequeue(self.enqueue(features, weights))
@@ -179,12 +183,13 @@ class TPUEmbeddingV2(StackedTables):
                                      self._formats, self._config)))
 
     @not_converted
-    def __call__(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
+    def __call__(self, features: Structure,
+                 weights: Structure = None) -> tuple[Structure, Partitions]:
         """Looks up features: `embedding_lookup`."""
         return self.embedding_lookup(features, weights)
 
     @not_converted
-    def apply_gradients(self, gradients: Any, preserved_outputs: Partitions) -> None:
+    def apply_gradients(self, gradients: Structure, preserved_outputs: Partitions) -> None:
         """Updates every row that was looked up, once, with the sum of its gradients.
 
         Args:
@@ -220,8 +225,8 @@ class TPUEmbeddingV2(StackedTables):
             table_to_stacked_table_offset: Mapping[str, tuple[str, int, int]],
             table_to_sample_count: Mapping[str, int],
             feature_to_sample_offset: Mapping[str, int],
-            flat_features: Sequence[tuple[str, FeatureConfig]], flat_inputs: Sequence[Any],
-            flat_weights: Sequence[Any] | None = None) -> Partitioned:
+            flat_features: Sequence[tuple[str, FeatureConfig]], flat_inputs: Sequence[Ids],
+            flat_weights: Sequence[Ids | None] | None = None) -> Partitioned:
         """Sorts the ids of features for tables of a given layout.
 
         Args:
@@ -258,8 +263,8 @@ class TPUEmbeddingV2(StackedTables):
     @classmethod
     @not_converted
     def compute_sparse_core_stats(
-            cls, features: Any, feature_config: Any, num_tpu_chips: int,
-            num_sc_per_chip: int = 4, optimizer: Any = None,
+            cls, features: Structure, feature_config: Structure, num_tpu_chips: int,
+            num_sc_per_chip: int = 4, optimizer: TableOptimizer | None = None,
             sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None,
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Returns the limits that a batch needs, for `max_(unique_)ids_per_table`.
@@ -280,7 +285,7 @@ class TPUEmbeddingV2(StackedTables):
                                       embedding._by_path("features", features))
 
     @not_converted
-    def record_measures(self) -> dict[str, Any]:
+    def record_measures(self) -> dict[str, MeasureRecorder]:
         """Enables measuring of updates; EmbeddingStatisticsCallback says which ones."""
         return self._built_engine().record_measures()
 
@@ -294,11 +299,11 @@ class TPUEmbeddingV2(StackedTables):
         return self._engine
 
     def _in_structure(self, activations: Mapping[str, Tensor],
-                      preserved: Partitions) -> tuple[Any, Partitions]:
+                      preserved: Partitions) -> tuple[Structure, Partitions]:
         return tf.nest.pack_sequence_as(
             self._feature_config, [activations[path] for path in self._stacks.features]), preserved
 
-    def _weights(self, weights: Any) -> dict[str, Any]:
+    def _weights(self, weights: Structure) -> dict[str, Ids | None]:
         return (dict.fromkeys(self._stacks.features) if weights is None
                 else self._by_path("weights", weights))
 
@@ -315,10 +320,10 @@ class TPUEmbeddingV2(StackedTables):
         return {f"{stack}/{name}": variable for stack, recorder in recorders.items()
                 for name, variable in recorder.children.items()}
 
-    def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> Any:
+    def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> list[Tensor]:
         self._functions.replace_in(tf.compat.v1.get_default_graph())
         return super()._export_to_saved_model_graph(*args, **kwargs)
 
-    def _by_path(self, argument: str, structure: Any) -> dict[str, Any]:
+    def _by_path(self, argument: str, structure: Structure) -> dict[str, Any]:
         check_structure(argument, self._feature_config, structure)
         return dict(named_values(structure))

@@ -2,7 +2,8 @@
 """The base class of the optimizers of the TF2 API."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.optimizers.setting_checks import (
@@ -10,9 +11,38 @@ from tpu_estimator_embedding.optimizers.setting_checks import (
     check_number,
     check_settings,
 )
+from tpu_estimator_embedding.types import Tensor
 
 # The maximum absolute value of a gradient, or its minimum and maximum.
 ClipValue = float | tuple[float | None, float | None]
+
+
+class TableOptimizer(Protocol):
+    """What this package uses of its own optimizers and of `tf.tpu.experimental.embedding`'s."""
+
+    @property
+    def learning_rate(self) -> float | Callable[[], float | Tensor]: ...
+
+    @property
+    def use_gradient_accumulation(self) -> bool: ...
+
+    @property
+    def clip_gradient_min(self) -> float | None: ...
+
+    @property
+    def clip_gradient_max(self) -> float | None: ...
+
+    @property
+    def clip_weight_min(self) -> float | None: ...
+
+    @property
+    def clip_weight_max(self) -> float | None: ...
+
+    @property
+    def weight_decay_factor(self) -> float | None: ...
+
+    @property
+    def multiply_weight_decay_factor_by_learning_rate(self) -> bool | None: ...
 
 
 @dataclasses.dataclass(unsafe_hash=True)

@@ -2,12 +2,16 @@
 """An initializer that fills every row with its number."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.optimizers.setting_checks import check_number
 from tpu_estimator_embedding.types import Tensor
+
+if TYPE_CHECKING:
+    from tensorflow.python.trackable.base import ShardInfo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +34,8 @@ class RowIdInitializer:
     def __post_init__(self) -> None:
         check_number("offset", self.offset)
 
-    def __call__(self, shape: Any, dtype: tf.DType = tf.float32, *, shard_info: Any = None,
-                 **unused: Any) -> Tensor:
+    def __call__(self, shape: "tf.TensorShape | Sequence[int]", dtype: tf.DType = tf.float32, *,
+                 shard_info: "ShardInfo | None" = None, **unused: object) -> Tensor:
         """Returns a tensor of `shape` and `dtype`."""
         offset = self.offset if shard_info is None else shard_info.offset[0]
         rows = tf.cast(tf.range(offset, offset + shape[0]), dtype)

@@ -4,7 +4,6 @@
 import dataclasses
 import numbers
 from collections.abc import Mapping
-from typing import Any
 
 from tpu_estimator_embedding import checks
 
@@ -52,7 +51,7 @@ class SparseCoreEmbeddingConfig:
                 _check_limit(name, limit)
 
 
-def _check_limit(name: str, value: Any) -> None:
+def _check_limit(name: str, value: object) -> None:
     # Limits are often computed with NumPy, whose integers are no ints.
     is_positive = isinstance(value, numbers.Integral) and int(value) >= 1
     checks.check(is_positive, name, "an int of at least 1", value)

@@ -13,8 +13,8 @@ FeatureConfig has one feature, named `feature`.
 """
 
 import copy
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow.python.util import nest
@@ -26,12 +26,18 @@ from tpu_estimator_embedding.mid_level.config.table_config import (
     check_supported,
     is_table_config,
 )
+from tpu_estimator_embedding.types import Structure, Tensor
 
 _NOT_THE_SAME = "The two structures don't have the same nested structure."  # TensorFlow's sentence
 _ONLY = "feature"  # the path of a FeatureConfig that is the whole structure
 
+# The input of a feature, and its weights, which have the same type.
+Ids: TypeAlias = Tensor | tf.SparseTensor | tf.RaggedTensor
 
-def named_features(feature_config: Any) -> dict[str, FeatureConfig]:
+Shape: TypeAlias = tf.TensorShape | Sequence[int | None]
+
+
+def named_features(feature_config: Structure) -> dict[str, FeatureConfig]:
     """Returns path -> FeatureConfig, in the order of `tf.nest.flatten`.
 
     Raises:
@@ -50,7 +56,7 @@ def named_features(feature_config: Any) -> dict[str, FeatureConfig]:
     return features
 
 
-def own_configs(feature_config: Any) -> Any:
+def own_configs(feature_config: Structure) -> Structure:
     """Returns a copy of a structure of FeatureConfigs and TableConfigs, which nobody else changes.
 
     `named_tables` of the copy and of the original have the same names in the same order.
@@ -69,7 +75,7 @@ def own_configs(feature_config: Any) -> Any:
     return nest.map_structure(own, feature_config)
 
 
-def _check_api(structure: Any) -> None:
+def _check_api(structure: Structure) -> None:
     """Raises ValueError for a config of the Estimator API.
 
     It is a tuple, so `tf.nest` would treat its fields as leaves.
@@ -85,13 +91,13 @@ def _check_api(structure: Any) -> None:
         _check_api(part)
 
 
-def named_values(structure: Any) -> list[tuple[str, Any]]:
+def named_values(structure: Structure) -> list[tuple[str, Any]]:
     """Returns the path and value of every leaf of a structure like feature_config."""
     return [(path or _ONLY, value)
             for path, value in nest.flatten_with_joined_string_paths(structure)]
 
 
-def named_shapes(feature_config: Any, shapes: Any) -> dict[str, Any]:
+def named_shapes(feature_config: Structure, shapes: Structure) -> dict[str, Shape]:
     """Returns path -> shape, from shapes in the structure of the features or in a flat list.
 
     Raises:
@@ -115,7 +121,7 @@ def named_shapes(feature_config: Any, shapes: Any) -> dict[str, Any]:
     return dict(zip(paths, leaves, strict=True))
 
 
-def check_structure(argument: str, feature_config: Any, given: Any) -> None:
+def check_structure(argument: str, feature_config: Structure, given: Structure) -> None:
     """Checks that values have the structure of feature_config.
 
     Raises:
@@ -133,7 +139,7 @@ def check_structure(argument: str, feature_config: Any, given: Any) -> None:
             f"Missing: {missing}. Not configured: {extra}.", sentence=_NOT_THE_SAME)) from error
 
 
-def named_tables(feature_config: Any) -> dict[str, TableConfig]:
+def named_tables(feature_config: Structure) -> dict[str, TableConfig]:
     """Returns name -> TableConfig, in the order in which features first use the tables.
 
     A table without a name is named `table_` followed by its index in that order.

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks, other_api
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.optimizers.setting_checks import check_finite_number
 from tpu_estimator_embedding.types import Initializer
 
@@ -79,7 +80,7 @@ class TableConfig:
     vocabulary_size: int
     dim: int
     initializer: Initializer | None = None
-    optimizer: Any = None
+    optimizer: TableOptimizer | None = None
     combiner: str = "mean"
     name: str | None = None
     quantization_config: QuantizationConfig | None = None
@@ -136,7 +137,7 @@ def _check_size(argument: str, value: object) -> None:
         f"Argument {argument} must be an int and must be >= 1. Received: {value}")
 
 
-def check_supported(table: Any) -> None:
+def check_supported(table: TableConfig) -> None:
     """Raises ValueError or TypeError if `table` uses a setting that is not supported."""
     label = f" of table {table.name!r}" if table.name else ""
     checks.check(

@@ -15,20 +15,21 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
-from tpu_estimator_embedding.mid_level.config.optimizer import is_optimizer
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer, is_optimizer
 from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
-from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
+from tpu_estimator_embedding.mid_level.config.structure import Shape, named_features, named_tables
 from tpu_estimator_embedding.mid_level.config.table_config import QuantizationConfig, TableConfig
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
-from tpu_estimator_embedding.types import Initializer, LearningRate, Quantization, Tensor
+from tpu_estimator_embedding.types import Initializer, LearningRate, Quantization, Structure, Tensor
 
 
-def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
-            pipelined: bool = False, table_multipliers: Multipliers = None) -> EmbeddingPlan:
+def to_plan(feature_config: Structure, optimizer: TableOptimizer | None = None, *,
+            num_hosts: int = 1, pipelined: bool = False,
+            table_multipliers: Multipliers = None) -> EmbeddingPlan:
     """Lowers features and their tables to a plan.
 
     Args:
@@ -77,7 +78,8 @@ def has_output_shape(feature: FeatureConfig) -> bool:
     return bool(tf.TensorShape(getattr(feature, "output_shape", None)).rank)
 
 
-def table_optimizer(name: str, table: TableConfig, for_all: Any) -> Any:
+def table_optimizer(name: str, table: TableConfig,
+                    for_all: TableOptimizer | None) -> TableOptimizer | None:
     """Returns the optimizer of a table: its own, the one for all tables, or None.
 
     Raises:
@@ -96,7 +98,7 @@ def table_optimizer(name: str, table: TableConfig, for_all: Any) -> Any:
 
 
 def slot_functions(tables: Mapping[str, TableConfig],
-                   for_all: Any) -> dict[str, SlotVariableCreationFn]:
+                   for_all: TableOptimizer | None) -> dict[str, SlotVariableCreationFn]:
     """Returns the slot_variable_creation_fn of the tables whose optimizer has one."""
     functions = {name: getattr(table_optimizer(name, table, for_all),
                                "slot_variable_creation_fn", None)
@@ -104,7 +106,8 @@ def slot_functions(tables: Mapping[str, TableConfig],
     return {name: function for name, function in functions.items() if function is not None}
 
 
-def _to_table(name: str, config: Any, for_all: Any, rates: "_LearningRates") -> TablePlan:
+def _to_table(name: str, config: Any, for_all: TableOptimizer | None,
+              rates: "_LearningRates") -> TablePlan:
     optimizer = table_optimizer(name, config, for_all)
     return TablePlan(name, config.vocabulary_size, config.dim,
                      _float32(name, config.initializer), config.combiner,
@@ -123,7 +126,7 @@ def _float32(table: str, initializer: Initializer) -> Initializer:
                  "Give it an argument `dtype`.")
 
     @functools.wraps(initializer)  # keeps the signature, which callers inspect
-    def initialize(shape: Any, dtype: tf.DType = tf.float32, **options: Any) -> Tensor:
+    def initialize(shape: Shape, dtype: tf.DType = tf.float32, **options: Any) -> Tensor:
         given = initializer(shape, dtype=dtype, **options)
         values = None if given is None else tf.convert_to_tensor(given)
         checks.check(values is not None and values.dtype != tf.string, argument,
@@ -146,7 +149,7 @@ def _rules() -> dict[str, type[UpdateRule]]:
     return {rule.__name__: rule for rule in rules() if rule.record.v2_attributes is not None}
 
 
-def _rule_class(table: str, optimizer: Any) -> type[UpdateRule]:
+def _rule_class(table: str, optimizer: TableOptimizer) -> type[UpdateRule]:
     names = [base.__name__ for base in type(optimizer).__mro__]  # a program may subclass
     checks.check(
         "CustomOptimizer" not in names, f"optimizer of table {table!r}",
@@ -158,7 +161,8 @@ def _rule_class(table: str, optimizer: Any) -> type[UpdateRule]:
     return _rules()[known[0]]
 
 
-def _to_row_optimizer(table: str, optimizer: Any, rates: "_LearningRates") -> RowOptimizer:
+def _to_row_optimizer(table: str, optimizer: TableOptimizer,
+                      rates: "_LearningRates") -> RowOptimizer:
     rule_class = _rule_class(table, optimizer)
     spelled = rule_class.record.v2_attributes or {}
     rule = rule_class(**{field.name: getattr(optimizer, spelled.get(field.name, field.name))
@@ -180,7 +184,7 @@ class _LearningRates:
     def __init__(self) -> None:
         self._functions: dict[Callable[[], Any], Callable[[Tensor], Tensor]] = {}
 
-    def of(self, table: str, rate: Any) -> LearningRate:
+    def of(self, table: str, rate: float | Callable[[], Any]) -> LearningRate:
         if not callable(rate):
             return float(rate)
         checks.check_takes([], f"learning_rate of the optimizer of table {table!r}", rate,

@@ -11,11 +11,13 @@ import tensorflow as tf
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 from tensorflow.python.eager import context
 from tensorflow.python.trackable import data_structures
+from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS, beside
 from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions
@@ -41,7 +43,7 @@ class ShardedTable(ShardedVariable):
     def __init__(self, parts: Sequence[tf.Variable], name: str):
         super().__init__(list(parts), name)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Tensor:
         # TensorFlow 2.15 reads the first row of a part from another part.
         row, *rest = key if isinstance(key, tuple) and key else (key,)
         size = self.shape[0]
@@ -125,7 +127,7 @@ def _slots(table: TablePlan, parts: list[tf.Variable],
     return slots
 
 
-def _unwrapped(slot: Any) -> Any:
+def _unwrapped(slot: tf.Variable | data_structures.NoDependency) -> tf.Variable:
     """Returns the variable of a slot; functions may return it as NoDependency."""
     return slot.value if isinstance(slot, data_structures.NoDependency) else slot
 
@@ -165,8 +167,8 @@ class UpdateCount:
 class TrackedTables(tf.__internal__.tracking.Trackable):
     """Tables and slots; delayed updates are applied before tables are read or saved."""
 
-    def __init__(self, plan: EmbeddingPlan, tables: Mapping[str, TableConfig], optimizer: Any,
-                 strategy: tf.distribute.Strategy | None):
+    def __init__(self, plan: EmbeddingPlan, tables: Mapping[str, TableConfig],
+                 optimizer: TableOptimizer | None, strategy: tf.distribute.Strategy | None):
         """Stores the configuration; does not create variables.
 
         Args:
@@ -218,11 +220,12 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
     # TensorFlow reads the children whenever it saves a checkpoint. Asynchronous checkpoints trace
     # a function that copies them.
 
-    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
+    def _trackable_children(self, save_type: str = "checkpoint",
+                            **options: Any) -> dict[str, Trackable]:
         self._complete_eagerly()
         return super()._trackable_children(save_type, **options)
 
-    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+    def _copy_trackable_to_cpu(self, object_map: Mapping[Trackable, Trackable]) -> None:
         self._complete()
 
     # TensorFlow's saver calls these two methods of every `tpu_embedding_v2.TPUEmbedding`, which is
@@ -234,6 +237,6 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
     def _load_variables(self) -> None:
         """Does nothing, because tables are trained in the restored variables."""
 
-    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
+    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Trackable | None:
         self._forget()
         return super()._lookup_dependency(*args, **kwargs)

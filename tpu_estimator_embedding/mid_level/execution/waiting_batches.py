@@ -10,14 +10,14 @@ errors.
 import collections
 import dataclasses
 import weakref
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.step import StepIds
 from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 CAPACITY = 16  # batches that may be enqueued before they are dequeued
 
@@ -48,18 +48,18 @@ class TensorPack:
     array([3, 4], dtype=int32)
     """
 
-    def __init__(self, structure: Any):
+    def __init__(self, structure: Structure):
         """Stores the structure, dtypes and static shapes of a nest."""
         self._structure = structure
         components = tensors_of(structure)
         self._dtypes = [component.dtype for component in components]
         self._shapes = [component.shape for component in components]
 
-    def pack(self, nest: Any) -> Tensor:
+    def pack(self, nest: Structure) -> Tensor:
         """Packs a nest into a scalar."""
         return tf.raw_ops.OptionalFromValue(components=tensors_of(nest))
 
-    def unpack(self, packed: Tensor) -> Any:
+    def unpack(self, packed: Tensor) -> Structure:
         """Unpacks a scalar to a nest."""
         return with_tensors(self._structure, tf.raw_ops.OptionalGetValue(
             optional=packed, output_types=self._dtypes, output_shapes=self._shapes))
@@ -126,7 +126,7 @@ class WaitingBatch(NamedTuple):
 
     ids: StepIds
     use: Tensor | int
-    packed: Any
+    packed: Structure
 
     @property
     def is_for_training(self) -> Tensor | bool:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The argument `device` of `enqueue`."""
 
-from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 
 
-def parse_device(device: Any, rule: str) -> tf.DeviceSpec:
+def parse_device(device: object, rule: str) -> tf.DeviceSpec:
     """Returns the parts of the name of a device.
 
     Args:
@@ -29,10 +28,10 @@ def parse_device(device: Any, rule: str) -> tf.DeviceSpec:
         raise ValueError(f"{error} {refusal(device, rule)}") from error
 
 
-def refusal(device: Any, rule: str) -> str:
+def refusal(device: object, rule: str) -> str:
     """Says that a device is none that ids can be enqueued for."""
     return checks.complaint("device", rule, device, sentence=_sentence(device))
 
 
-def _sentence(device: Any) -> str:
+def _sentence(device: object) -> str:
     return f"Non-TPU device {device} passed to enqueue."

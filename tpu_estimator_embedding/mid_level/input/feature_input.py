@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, EnqueueData, to_enqueue_data
+from tpu_estimator_embedding.mid_level.config.structure import Ids
 from tpu_estimator_embedding.mid_level.input.enqueue_device import parse_device, refusal
 from tpu_estimator_embedding.mid_level.input.output_shapes import OutputShape
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
@@ -22,7 +23,7 @@ from tpu_estimator_embedding.types import Tensor
 Leaves = Sequence[Any]
 
 
-def feature_data(path: str, value: Any, weights: Any, layout: RowLayout) -> AnyEnqueueData:
+def feature_data(path: str, value: Ids, weights: Ids | None, layout: RowLayout) -> AnyEnqueueData:
     """Returns the ids of a feature and the rows of activations that they contribute to.
 
     Args:
@@ -43,7 +44,7 @@ def feature_data(path: str, value: Any, weights: Any, layout: RowLayout) -> AnyE
     return _from_dense(path, value, layout)
 
 
-def batch_data(path: str, value: Any, weights: Any) -> AnyEnqueueData:
+def batch_data(path: str, value: Ids, weights: Ids | None) -> AnyEnqueueData:
     """Returns the ids of a feature of any batch size, whose samples are those of the input.
 
     Args:
@@ -65,7 +66,7 @@ def empty_data(max_sequence_length: int) -> EnqueueData:
     return EnqueueData(tf.zeros([0], tf.int64), tf.zeros(places, tf.int64))
 
 
-def batch_size_of(value: Any) -> Tensor:
+def batch_size_of(value: Ids) -> Tensor:
     """Returns the number of samples of the input of a feature, a scalar int32."""
     if isinstance(value, tf.RaggedTensor):
         return tf.cast(value.nrows(), tf.int32)
@@ -73,7 +74,7 @@ def batch_size_of(value: Any) -> Tensor:
     return tf.cast(shape[0], tf.int32)
 
 
-def check_weights(path: str, value: Any, weights: Any) -> None:
+def check_weights(path: str, value: Ids, weights: Ids | None) -> None:
     """Raises ValueError unless weights are None or numbers in the tensor type of sparse ids."""
     if weights is None:
         return
@@ -141,7 +142,8 @@ def _from_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | N
     return _at_rows(path, value, weights, samples, positions, length, layout)
 
 
-def _at_rows(path: str, value: Any, weights: Any, samples: Tensor, positions: Tensor,
+def _at_rows(path: str, value: tf.SparseTensor | tf.RaggedTensor,
+             weights: tf.SparseTensor | tf.RaggedTensor | None, samples: Tensor, positions: Tensor,
              length: int, layout: RowLayout) -> EnqueueData:
     """Returns ids with the coordinates of their samples and, for a sequence, positions."""
     ids, weights = value.values, None if weights is None else weights.values

@@ -6,12 +6,13 @@ An input of higher rank, `[..., ids]`, has activations `[..., dim]`.
 """
 
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.structure import Ids, Shape
 
 _KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
@@ -49,7 +50,7 @@ def stated(path: str, config: FeatureConfig) -> OutputShape | None:
     return _stated(config, tuple(shape.as_list()))
 
 
-def of_build(path: str, config: FeatureConfig, shape: Any) -> OutputShape:
+def of_build(path: str, config: FeatureConfig, shape: Shape) -> OutputShape:
     """Returns the shape of activations for an input shape that was passed to `build`.
 
     Raises:
@@ -95,7 +96,7 @@ def accepts(expected: OutputShape, given: OutputShape) -> bool:
         size in (None, other) for size, other in zip(given.dims, expected.dims, strict=True))
 
 
-def of_input(path: str, config: FeatureConfig, value: Any) -> OutputShape:
+def of_input(path: str, config: FeatureConfig, value: Ids) -> OutputShape:
     """Returns the shape of the activations of an input.
 
     Args:
@@ -125,7 +126,7 @@ def of_input(path: str, config: FeatureConfig, value: Any) -> OutputShape:
     return of_input_shape(path, config, shape)
 
 
-def of_input_shape(path: str, config: FeatureConfig, shape: Any) -> OutputShape:
+def of_input_shape(path: str, config: FeatureConfig, shape: Shape) -> OutputShape:
     """Returns the shape of the activations of a sparse or ragged input of shape `[..., ids]`.
 
     Raises:

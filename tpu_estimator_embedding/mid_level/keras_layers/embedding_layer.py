@@ -15,14 +15,19 @@
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, MutableMapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.mid_level.config import optimizers
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.structure import named_features, own_configs
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     features_from_dict,
     features_to_dict,
@@ -32,6 +37,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
 from tpu_estimator_embedding.mid_level.keras_layers.layer_input import with_batch
 from tpu_estimator_embedding.mid_level.keras_layers.layer_tables import LayerTables
 from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
+    LayerOptimizer,
     from_keras,
     is_keras_optimizer,
 )
@@ -39,8 +45,10 @@ from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_emb
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.optimizers.setting_checks import check_flag
+from tpu_estimator_embedding.types import Structure, Tensor
 
 if TYPE_CHECKING:
+    import keras  # type: ignore[import-untyped]
     _Layer: Any
 else:
     _Layer = object  # embedding_layer_class adds Keras' Layer as a base
@@ -53,8 +61,8 @@ _BY_NAME = {"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimi
 class LayerSettings:
     """The arguments of a layer. Keras would wrap a plain dictionary."""
 
-    feature_config: Any
-    optimizer: Any
+    feature_config: Structure
+    optimizer: LayerOptimizer
     pipelined: bool
     batch_size: int | None
     multipliers: TableMultipliers
@@ -90,11 +98,10 @@ class _EmbeddingLayer(_Layer):
             sparse_core_embedding_config is given.
     """
 
-    def __init__(self, feature_config: Any, optimizer: Any,
-                 pipeline_execution_with_tensor_core: bool = False,
-                 batch_size: int | None = None, embedding_feature: Any = None,
-                 sparse_core_embedding_config: Any = None, *, table_multipliers: Multipliers = None,
-                 **kwargs: Any):
+    def __init__(self, feature_config: Structure, optimizer: LayerOptimizer,
+                 pipeline_execution_with_tensor_core: bool = False, batch_size: int | None = None,
+                 embedding_feature: None = None, sparse_core_embedding_config: None = None, *,
+                 table_multipliers: Multipliers = None, **kwargs: Any):
         super().__init__(**kwargs)
         for argument, value in (("embedding_feature", embedding_feature),
                                 ("sparse_core_embedding_config", sparse_core_embedding_config)):
@@ -115,20 +122,21 @@ class _EmbeddingLayer(_Layer):
             self._non_trainable_weights.extend(self._tables.variables.values())
 
     @property
-    def embedding_tables(self) -> dict[Any, tf.Variable]:
+    def embedding_tables(self) -> dict[TableConfig, tf.Variable]:
         """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig."""
         self._tables.complete()
         return {config: self._tables.variables[name]
                 for name, config in self._tables.tables.items()}
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> "list[tf.Variable | keras.Variable]":
         """All variables; in Keras 3 including tables and slots, which exports need."""
         if hasattr(self, "_non_trainable_weights"):
             return super().variables
         return [*super().variables, *self._tables.variables.values()]
 
-    def update_embedding_table(self, table: Any, embedding_table: Any) -> None:
+    def update_embedding_table(self, table: TableConfig,
+                               embedding_table: Tensor | tf.Variable | np.ndarray) -> None:
         """Sets the values of a table; its slots stay unchanged.
 
         Args:
@@ -146,12 +154,12 @@ class _EmbeddingLayer(_Layer):
         """Enables measuring of updates; EmbeddingStatisticsCallback says which ones."""
         return self._tables.record_measures()
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Does nothing, because the tables do not depend on the inputs."""
         self.built = True
 
-    def call(self, features: Any, weights: Any = None, serving_config: Any = None,
-             training: bool | None = None) -> Any:
+    def call(self, features: Structure, weights: Structure = None,
+             serving_config: Structure = None, training: bool | None = None) -> Structure:
         """Looks features up.
 
         Args:
@@ -185,13 +193,14 @@ class _EmbeddingLayer(_Layer):
                 "table_multipliers": settings.multipliers.texts}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Returns a layer with the arguments that `get_config` returned."""
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
     @not_converted  # Keras converts `call` and the functions it calls
-    def _lookup(self, features: Any, weights: Any, training: bool | None) -> Any:
+    def _lookup(self, features: Structure, weights: Structure,
+                training: bool | None) -> Structure:
         features, is_single = with_batch(features)
         activations = self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),
                                           training)
@@ -199,38 +208,39 @@ class _EmbeddingLayer(_Layer):
                 else activations)
 
     @not_converted
-    def _serve(self, features: Any, weights: Any, serving_config: Any) -> Any:
+    def _serve(self, features: Structure, weights: Structure,
+               serving_config: Structure) -> Structure:
         tables = self.embedding_tables
         for path, feature in named_features(serving_config).items():
             checks.check(feature.table in tables, f"table of feature {path!r}",
                          "a TableConfig of the layer", feature.table)
         return serving_embedding_lookup(features, weights, tables, serving_config)
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Saves tables and slots."""
         self._tables.complete()
         for name, variable in self._tables.variables.items():
             store[name.replace("/", ":")] = variable.numpy()
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, np.ndarray]) -> None:
         """Loads tables and slots."""
         for name, variable in self._tables.variables.items():
             variable.assign(store[name.replace("/", ":")])
 
 
-def embedding_layer_class(keras: Any) -> type:
+def embedding_layer_class(keras: ModuleType) -> type:
     """Returns the layer class for a Keras: `keras`, `tf_keras` or `tf.keras`."""
     return _layer_class(keras.layers.Layer, keras.utils.register_keras_serializable)
 
 
 @functools.cache
-def _layer_class(base: type, register: Any) -> type:
+def _layer_class(base: type, register: Callable[[str], Callable[[type], type]]) -> type:
     return register("tpu_estimator_embedding")(
         type("TPUEmbeddingLayer", (_EmbeddingLayer, base),
              {"__doc__": _EmbeddingLayer.__doc__, "__module__": __name__}))
 
 
-def _to_optimizer(optimizer: Any) -> Any:
+def _to_optimizer(optimizer: LayerOptimizer) -> TableOptimizer | None:
     if is_keras_optimizer(optimizer):
         return from_keras(optimizer)
     if not isinstance(optimizer, str):

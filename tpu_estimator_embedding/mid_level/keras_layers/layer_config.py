@@ -13,25 +13,28 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config import optimizers
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig, is_feature_config
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.table_config import QuantizationConfig, TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
+    LayerOptimizer,
     is_keras_optimizer,
     with_plain_rate,
 )
+from tpu_estimator_embedding.types import Structure
 
 _TABLE_FIELDS = ("vocabulary_size", "dim", "combiner", "name")
 _FEATURE_FIELDS = ("max_sequence_length", "validate_weights_and_indices", "name")
 
 
-def features_to_dict(feature_config: Any) -> dict[str, Any]:
+def features_to_dict(feature_config: Structure) -> dict[str, Any]:
     """Converts nested dictionaries, lists and tuples of FeatureConfigs to plain values.
 
     Raises:
         ValueError: if a setting is a function, or the structure contains another type.
     """
-    tables: list[Any] = []
+    tables: list[TableConfig] = []
 
-    def convert(node: Any) -> Any:
+    def convert(node: Structure) -> dict[str, Any]:
         if is_feature_config(node):
             return {"feature": _feature_to_dict(node, tables)}
         if type(node) is dict:
@@ -44,14 +47,14 @@ def features_to_dict(feature_config: Any) -> dict[str, Any]:
             "tables": [_table_to_dict(table) for table in tables]}
 
 
-def features_from_dict(config: dict[str, Any]) -> Any:
+def features_from_dict(config: dict[str, Any]) -> Structure:
     """Converts the result of `features_to_dict` back to a structure of FeatureConfigs."""
     tables = [TableConfig(**{
         **table, "optimizer": optimizer_from_dict(table["optimizer"]),
         "quantization_config": table["quantization_config"] and QuantizationConfig(
             **table["quantization_config"])}) for table in config["tables"]]
 
-    def convert(node: dict[str, Any]) -> Any:
+    def convert(node: dict[str, Any]) -> Structure:
         [(kind, value)] = node.items()
         if kind == "feature":
             return FeatureConfig(**{**value, "table": tables[value["table"]]})
@@ -62,7 +65,7 @@ def features_from_dict(config: dict[str, Any]) -> Any:
     return convert(config["structure"])
 
 
-def optimizer_to_dict(optimizer: Any) -> Any:
+def optimizer_to_dict(optimizer: LayerOptimizer) -> dict[str, object] | str | None:
     """Converts an optimizer to plain values; returns a name or None unchanged.
 
     Raises:
@@ -83,7 +86,7 @@ def optimizer_to_dict(optimizer: Any) -> Any:
     return {"class": kind, **settings}
 
 
-def optimizer_from_dict(config: Any) -> Any:
+def optimizer_from_dict(config: dict[str, Any] | str | None) -> TableOptimizer | str | None:
     """Converts the result of `optimizer_to_dict` back to an optimizer."""
     if not isinstance(config, dict):
         return config
@@ -92,7 +95,7 @@ def optimizer_from_dict(config: Any) -> Any:
     return getattr(optimizers, config["class"])(**settings)
 
 
-def _feature_to_dict(feature: Any, tables: list[Any]) -> dict[str, Any]:
+def _feature_to_dict(feature: FeatureConfig, tables: list[TableConfig]) -> dict[str, object]:
     if not any(feature.table is table for table in tables):
         tables.append(feature.table)
     shape = tf.TensorShape(getattr(feature, "output_shape", None))
@@ -101,7 +104,7 @@ def _feature_to_dict(feature: Any, tables: list[Any]) -> dict[str, Any]:
             "output_shape": shape.as_list() if shape.rank else None}
 
 
-def _table_to_dict(table: Any) -> dict[str, Any]:
+def _table_to_dict(table: TableConfig) -> dict[str, object]:
     quantization = getattr(table, "quantization_config", None)
     return {**{name: getattr(table, name) for name in _TABLE_FIELDS},
             "optimizer": optimizer_to_dict(table.optimizer),

@@ -2,16 +2,17 @@
 """Converts the inputs of a layer to EnqueueData, for any batch size."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, to_enqueue_data
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.structure import Ids
 from tpu_estimator_embedding.mid_level.input.feature_input import check_weights
 from tpu_estimator_embedding.ops.sparse_ids import row_major
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 
 class LayerInput(NamedTuple):
@@ -33,7 +34,7 @@ class LayerInput(NamedTuple):
         return math.prod(self.inner_shape) if self.inner_shape else 0
 
 
-def with_batch(features: Any) -> tuple[Any, bool]:
+def with_batch(features: Structure) -> tuple[Structure, bool]:
     """Converts features that are all scalar ids to a batch of 1; returns others unchanged.
 
     Returns:
@@ -49,7 +50,7 @@ def with_batch(features: Any) -> tuple[Any, bool]:
     return tf.nest.map_structure(lambda value: value[tf.newaxis], features), True
 
 
-def read_input(path: str, config: FeatureConfig, value: Any, weights: Any) -> LayerInput:
+def read_input(path: str, config: FeatureConfig, value: Ids, weights: Ids | None) -> LayerInput:
     """Returns the ids of a feature.
 
     A dense input has one id per element. Sparse and ragged inputs have any number of ids per
@@ -92,7 +93,7 @@ def _from_dense(path: str, value: Tensor) -> LayerInput:
 
 
 def _from_sparse(path: str, config: FeatureConfig, value: tf.SparseTensor,
-                 weights: Any) -> LayerInput:
+                 weights: tf.SparseTensor | None) -> LayerInput:
     rank = value.shape.rank
     checks.check((rank or 0) >= 1, f"rank of the sparse input of feature {path!r}", "at least 1",
                  rank)
@@ -108,7 +109,7 @@ def _from_sparse(path: str, config: FeatureConfig, value: tf.SparseTensor,
 
 
 def _from_ragged(path: str, config: FeatureConfig, value: tf.RaggedTensor,
-                 weights: Any) -> LayerInput:
+                 weights: tf.RaggedTensor | None) -> LayerInput:
     checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
                  value.shape.rank)
     return LayerInput(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.python.eager import record
 from tensorflow.python.saved_model import save_context
+from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
@@ -25,7 +26,9 @@ from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.step_ids import can_be_native, prepare_replicas
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.structure import (
+    Ids,
     check_structure,
     named_features,
     named_tables,
@@ -37,7 +40,7 @@ from tpu_estimator_embedding.mid_level.config.to_plan import (
     to_plan,
     with_sequence_lengths,
 )
-from tpu_estimator_embedding.mid_level.execution.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.execution.replica_calls import Leaves, ReplicaCalls
 from tpu_estimator_embedding.mid_level.execution.servers import check_no_cluster
 from tpu_estimator_embedding.mid_level.execution.table_variables import (
     UpdateCount,
@@ -51,7 +54,7 @@ from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 Inputs = Mapping[str, LayerInput]
 _LOG = logging.getLogger("tpu_estimator_embedding")
@@ -66,8 +69,9 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         variables: `table`, `table/slot` or the name of an update count -> variable.
     """
 
-    def __init__(self, feature_config: Any, optimizer: Any, *, pipelined: bool = False,
-                 batch_size: int | None = None, table_multipliers: Multipliers = None):
+    def __init__(self, feature_config: Structure, optimizer: TableOptimizer | None, *,
+                 pipelined: bool = False, batch_size: int | None = None,
+                 table_multipliers: Multipliers = None):
         """Creates the tables.
 
         Args:
@@ -91,7 +95,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             checks.check(batch_size % self._replicas.count == 0, "batch_size",
                          f"a multiple of the {self._replicas.count} replicas", batch_size)
         # Keys: rows per sample of the features, and whether native kernels are used.
-        self._delayed: dict[Any, tuple[DelayedUpdate, ExportableEmbedding]] = {}
+        self._delayed: dict[tuple[object, ...], tuple[DelayedUpdate, ExportableEmbedding]] = {}
         self._has_graphs_for_inference = False
         self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer),
                                     self._replicas.scoped_strategy)
@@ -103,7 +107,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self._recorder: MeasureRecorder | None = None
 
     @not_converted
-    def lookup(self, features: Any, weights: Any, trap: Tensor, training: bool | None) -> Any:
+    def lookup(self, features: Structure, weights: Structure, trap: Tensor,
+               training: bool | None) -> Structure:
         """Returns activations in the structure of the FeatureConfigs, tied to the trap.
 
         Args:
@@ -161,7 +166,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
     # Saving applies pending updates; restoring drops them.
 
-    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
+    def _trackable_children(self, save_type: str = "checkpoint",
+                            **options: Any) -> dict[str, Trackable]:
         self.complete()
         children = super()._trackable_children(save_type, **options)
         if save_type != "savedmodel":
@@ -170,19 +176,19 @@ class LayerTables(tf.__internal__.tracking.Trackable):
                 **{f"delayed_update_{number}": delayed.exported
                    for number, (delayed, _) in enumerate(self._delayed.values())}}
 
-    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
+    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Trackable | None:
         with tf.init_scope():
             for delayed, _ in self._delayed.values():
                 delayed.drop()
         return super()._lookup_dependency(*args, **kwargs)
 
-    def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> Any:
+    def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> list[Tensor]:
         self._functions.replace_in(tf.compat.v1.get_default_graph())
         return super()._export_to_saved_model_graph(*args, **kwargs)
 
-    def _read(self, features: Any, weights: Any) -> Inputs:
+    def _read(self, features: Structure, weights: Structure) -> Inputs:
         check_structure("features", self._feature_config, features)
-        given: list[Any] = [None] * len(self._features)
+        given: list[Ids | None] = [None] * len(self._features)
         if weights is not None:
             check_structure("weights", self._feature_config, weights)
             given = tf.nest.flatten(weights)
@@ -215,7 +221,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         mine = (call.datas, gradients)
         leaves = tf.nest.flatten(mine)
 
-        def update(shares: Sequence[Any]) -> list[None]:
+        def update(shares: Sequence[Leaves]) -> list[None]:
             replicas = [tf.nest.pack_sequence_as(mine, share) for share in shares]
             # With one replica, the lookup has prepared the ids.
             self._apply(call, replicas, ids if len(replicas) == 1 else None)
@@ -265,7 +271,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self._has_graphs_for_inference |= not tf.executing_eagerly()
         applied: list[Tensor] = []
 
-        def apply(shares: Sequence[Any]) -> list[None]:
+        def apply(shares: Sequence[object]) -> list[None]:
             applied.extend(embedding.apply(delayed)
                            for delayed, embedding in self._delayed.values())
             return [None] * len(shares)

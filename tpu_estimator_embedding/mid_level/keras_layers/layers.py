@@ -5,7 +5,7 @@
 """
 
 import sys
-from typing import Any
+from types import ModuleType
 
 import tensorflow as tf
 
@@ -18,7 +18,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.statistics_callback import (
 _NOT_READ = "KerasLazyLoader"  # class of tf.keras until it is first read
 
 
-def keras_in_use() -> Any:
+def keras_in_use() -> ModuleType:
     """Returns the Keras of this program: `tf.keras`, or `tf_keras` if only that was used.
 
     `tf.keras` is Keras 2 in TensorFlow 2.15, with `TF_USE_LEGACY_KERAS=1` and after
@@ -38,7 +38,7 @@ _CLASSES = {"EmbeddingStatisticsCallback": statistics_callback_class,
             "TPUEmbeddingLayer": embedding_layer_class}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _CLASSES[name](keras_in_use())

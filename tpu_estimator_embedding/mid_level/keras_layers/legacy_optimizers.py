@@ -2,12 +2,16 @@
 """Converts Keras' legacy optimizers to optimizers of tables."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config import optimizers
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
+
+if TYPE_CHECKING:
+    import tf_keras
 
 _COUNTERPARTS: dict[str, tuple[type, tuple[str, ...]]] = {  # class and the settings both have
     "SGD": (optimizers.SGD, ()),
@@ -18,12 +22,15 @@ _COUNTERPARTS: dict[str, tuple[type, tuple[str, ...]]] = {  # class and the sett
         "l2_regularization_strength", "beta")),
 }
 
+# What a layer accepts: an optimizer of tables, the name of one, or a legacy Keras optimizer.
+LayerOptimizer: TypeAlias = "TableOptimizer | tf_keras.optimizers.legacy.Optimizer | str | None"
+
 
 @dataclasses.dataclass(frozen=True)
 class _RateOf:
     """The current learning rate of a Keras optimizer, which callbacks may change."""
 
-    optimizer: Any
+    optimizer: "tf_keras.optimizers.legacy.Optimizer"
 
     def __call__(self) -> tf.Tensor:
         return self.optimizer._decayed_lr(tf.float32)
@@ -39,7 +46,7 @@ def is_keras_optimizer(optimizer: object) -> bool:
                for base in type(optimizer).__mro__)
 
 
-def from_keras(optimizer: Any) -> Any:
+def from_keras(optimizer: "tf_keras.optimizers.legacy.Optimizer") -> TableOptimizer:
     """Returns an optimizer of tables with the settings of a legacy Keras optimizer.
 
     Every step reads the current learning rate of the Keras optimizer. The arithmetic is that of
@@ -62,7 +69,7 @@ def from_keras(optimizer: Any) -> Any:
     return counterpart(_RateOf(optimizer), **settings)
 
 
-def with_plain_rate(optimizer: Any) -> Any:
+def with_plain_rate(optimizer: "tf_keras.optimizers.legacy.Optimizer") -> TableOptimizer:
     """Returns the optimizer of tables with the current learning rate as a number.
 
     Raises:
@@ -75,7 +82,8 @@ def with_plain_rate(optimizer: Any) -> Any:
     return counterpart(float(rate), **settings)
 
 
-def _checked(optimizer: Any) -> tuple[type, dict[str, Any]]:
+def _checked(
+        optimizer: "tf_keras.optimizers.legacy.Optimizer") -> tuple[type, dict[str, float]]:
     kind, is_legacy = type(optimizer), hasattr(optimizer, "_create_hypers")
     checks.check(is_legacy and kind.__name__ in _COUNTERPARTS, "optimizer",
                  f"one of {', '.join(_COUNTERPARTS)} of tf.keras.optimizers.legacy", optimizer,

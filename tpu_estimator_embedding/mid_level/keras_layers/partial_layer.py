@@ -16,24 +16,33 @@
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks, other_api
+from tpu_estimator_embedding.engine.measures import MeasureRecorder
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.structure import (
+    Ids,
     check_structure,
     named_features,
     named_tables,
     own_configs,
 )
-from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
+from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import (
+    _EmbeddingLayer,
+    embedding_layer_class,
+)
 from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     features_from_dict,
     features_to_dict,
     optimizer_from_dict,
     optimizer_to_dict,
 )
+from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import LayerOptimizer
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
@@ -41,6 +50,7 @@ from tpu_estimator_embedding.optimizers.setting_checks import check_flag
 from tpu_estimator_embedding.types import Tensor
 
 if TYPE_CHECKING:
+    import keras  # type: ignore[import-untyped]
     _Layer: Any
 else:
     _Layer = object  # embedding_layer_class adds Keras' Layer as a base
@@ -50,8 +60,8 @@ else:
 class PartialLayerSettings:
     """The arguments of a layer. Keras would wrap a plain dictionary."""
 
-    feature_config: dict[str, Any]
-    optimizer: Any
+    feature_config: dict[str, FeatureConfig]
+    optimizer: LayerOptimizer
     pipelined: bool
     batch_size: int | None
     size_threshold: int | None
@@ -86,7 +96,7 @@ class _PartialLayer(_Layer):
         TypeError: if size_threshold or batch_size is neither an int nor None.
     """
 
-    def __init__(self, feature_config: dict[str, Any], optimizer: Any,
+    def __init__(self, feature_config: dict[str, FeatureConfig], optimizer: LayerOptimizer,
                  pipeline_execution_with_tensor_core: bool = False,
                  batch_size: int | None = None, size_threshold: int | None = 10_000, *,
                  combine_small_tables: bool = True, table_multipliers: Multipliers = None,
@@ -123,24 +133,24 @@ class _PartialLayer(_Layer):
             table_multipliers=self._settings.multipliers, name="tpu_embedding") if large else None
 
     @property
-    def tpu_embedding(self) -> Any:
+    def tpu_embedding(self) -> "_EmbeddingLayer | None":
         """The TPUEmbeddingLayer of the large tables, or None."""
         return self._tpu_embedding
 
     @property
-    def keras_embedding_layers(self) -> dict[str, Any]:
+    def keras_embedding_layers(self) -> "dict[str, keras.layers.Embedding]":
         """Feature name -> Keras Embedding layer of its small table."""
         return dict(self._small_layers)
 
-    def record_measures(self) -> dict[str, Any]:
+    def record_measures(self) -> dict[str, MeasureRecorder]:
         """Enables measuring of updates of large tables, for EmbeddingStatisticsCallback."""
         return self._tpu_embedding.record_measures() if self._tpu_embedding is not None else {}
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Does nothing, because the tables do not depend on the inputs."""
         self.built = True
 
-    def call(self, inputs: dict[str, Any], training: bool | None = None) -> dict[str, Any]:
+    def call(self, inputs: dict[str, Ids], training: bool | None = None) -> dict[str, Tensor]:
         """Looks features up.
 
         Args:
@@ -167,13 +177,13 @@ class _PartialLayer(_Layer):
                 "table_multipliers": settings.multipliers.texts}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Returns a layer with the arguments that `get_config` returned."""
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
     @not_converted  # Keras converts `call` and the functions it calls
-    def _lookup(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
+    def _lookup(self, inputs: dict[str, Ids], training: bool | None) -> dict[str, Tensor]:
         check_structure("inputs", self._settings.feature_config, dict(inputs))
         outputs = {name: self._lookup_small(name, inputs[name]) for name in self._small_layers}
         if self._tpu_embedding is not None:
@@ -182,7 +192,8 @@ class _PartialLayer(_Layer):
                 training=training))
         return {name: outputs[name] for name in inputs}
 
-    def _embedding_layers(self, features: dict[str, Any]) -> dict[str, Any]:
+    def _embedding_layers(self, features: dict[str, Any],
+                          ) -> "dict[str, keras.layers.Embedding]":
         """Returns feature name -> Embedding layer; features of a table share its layer."""
         names = {id(table): name for name, table in named_tables(
             self._settings.feature_config).items()}
@@ -200,7 +211,7 @@ class _PartialLayer(_Layer):
                 self._track_trackable(layer, f"small_{names[id(table)]}")
         return {name: layers[id(feature.table)] for name, feature in features.items()}
 
-    def _lookup_small(self, name: str, value: Any) -> Tensor:
+    def _lookup_small(self, name: str, value: Ids) -> Tensor:
         layer, feature = self._small_layers[name], self._settings.feature_config[name]
         combines = self._settings.combine_small_tables
         if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
@@ -222,14 +233,15 @@ class _PartialLayer(_Layer):
         return layer(value)
 
 
-def partial_layer_class(keras: Any) -> type:
+def partial_layer_class(keras: ModuleType) -> type:
     """Returns the layer class for a Keras: `keras`, `tf_keras` or `tf.keras`."""
     return _layer_class(keras.layers.Layer, keras.layers.Embedding, embedding_layer_class(keras),
                         keras.utils.register_keras_serializable)
 
 
 @functools.cache
-def _layer_class(base: type, small: type, large: type, register: Any) -> type:
+def _layer_class(base: type, small: type, large: type,
+                 register: Callable[[str], Callable[[type], type]]) -> type:
     return register("tpu_estimator_embedding")(
         type("PartialTPUEmbedding", (_PartialLayer, base), {
             "__doc__": _PartialLayer.__doc__, "__module__": __name__,

@@ -3,8 +3,9 @@
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
@@ -14,9 +15,16 @@ from tpu_estimator_embedding.statistics.summaries import to_line, to_summary
 from tpu_estimator_embedding.statistics.table_statistics import TableStatistics, summarize
 
 if TYPE_CHECKING:
+    import keras  # type: ignore[import-untyped]
     _Callback: Any
 else:
     _Callback = object  # statistics_callback_class adds Keras' Callback as a base
+
+
+class Measured(Protocol):
+    """A TPUEmbedding, or a layer with tables."""
+
+    def record_measures(self) -> Mapping[str, MeasureRecorder]: ...
 
 
 class _StatisticsCallback(_Callback):
@@ -40,7 +48,7 @@ class _StatisticsCallback(_Callback):
         ValueError: if every_n_batches is not a positive int, or log_dir a file.
     """
 
-    def __init__(self, log_dir: str, every_n_batches: int = 100, embedding: Any = None,
+    def __init__(self, log_dir: str, every_n_batches: int = 100, embedding: Measured | None = None,
                  **kwargs: Any):
         super().__init__(**kwargs)
         checks.check_type((str, os.PathLike), "log_dir", "a path", log_dir)
@@ -50,7 +58,7 @@ class _StatisticsCallback(_Callback):
         self._writer = tf.summary.create_file_writer(str(log_dir))
         self._recorders = _recorders([embedding]) if embedding is not None else {}
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: "keras.Model") -> None:
         """Enables measuring of the model's layers, unless an embedding was given.
 
         Raises:
@@ -101,19 +109,19 @@ class _StatisticsCallback(_Callback):
             recorder.is_due.assign(is_due)
 
 
-def _recorders(embeddings: Any) -> dict[str, MeasureRecorder]:
+def _recorders(embeddings: Iterable[Measured]) -> dict[str, MeasureRecorder]:
     return {f"{number}/{name}": recorder for number, embedding in enumerate(embeddings)
             for name, recorder in embedding.record_measures().items()}
 
 
-def _layers(model: Any) -> Iterator[Any]:
+def _layers(model: "keras.Model") -> Iterator[Measured]:
     """Yields the TPUEmbeddingLayers of a model, also those inside PartialTPUEmbedding."""
     for layer in model._flatten_layers():
         if hasattr(layer, "record_measures") and not hasattr(layer, "tpu_embedding"):
             yield layer
 
 
-def statistics_callback_class(keras: Any) -> type:
+def statistics_callback_class(keras: ModuleType) -> type:
     """Returns the callback class for a Keras: `keras`, `tf_keras` or `tf.keras`."""
     return _callback_class(keras.callbacks.Callback)
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.trackable.base import Trackable
 
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.structure import named_tables, own_configs
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions, to_plan
@@ -19,7 +21,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 from tpu_estimator_embedding.plan.stacked_rows import unstack_rows
 from tpu_estimator_embedding.plan.table_stacking import SparseCores, StackedTableLayout, TableStack
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 
 class PlainTables(tf.__internal__.tracking.Trackable):
@@ -36,7 +38,7 @@ class PlainTables(tf.__internal__.tracking.Trackable):
             name.
     """
 
-    def __init__(self, feature_config: Any, optimizer: Any) -> None:
+    def __init__(self, feature_config: Structure, optimizer: TableOptimizer | None) -> None:
         self._feature_config = own_configs(feature_config)
         self._tables = named_tables(feature_config)
         self._plan = to_plan(feature_config, optimizer)
@@ -84,11 +86,11 @@ class PlainTables(tf.__internal__.tracking.Trackable):
             if child := self._stacked.child(name):
                 self._handle_deferred_dependencies(name, child)
 
-    def _trackable_children(self, *args: Any, **kwargs: Any) -> Any:
+    def _trackable_children(self, *args: Any, **kwargs: Any) -> dict[str, Trackable]:
         self._stacked.begin()  # a restore reads the children first
         return super()._trackable_children(*args, **kwargs)
 
-    def _lookup_dependency(self, name: str, *args: Any) -> Any:
+    def _lookup_dependency(self, name: str, *args: Any) -> Trackable | None:
         # Before build(), restored values are deferred until the variables exist.
         is_restore = bool(args) and bool(self._variables)
         child = self._stacked.child(name) if is_restore else None
@@ -140,7 +142,7 @@ class StackedRestore:
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, Any]] = {}
         self._restoration = Restoration(self._tables)
-        self._children: dict[str, Any] = {}
+        self._children: dict[str, Trackable] = {}
         self._is_stacked = False
 
     def add_tables(self, variables: Mapping[str, Mapping[str, tf.Variable]]) -> None:
@@ -153,7 +155,7 @@ class StackedRestore:
         """Starts to read another checkpoint."""
         self._is_stacked = False
 
-    def child(self, name: str) -> Any:
+    def child(self, name: str) -> Trackable | None:
         """Returns the object that restores a child of the checkpoint; None without stacks."""
         if name == LAYOUTS:
             self._is_stacked = True

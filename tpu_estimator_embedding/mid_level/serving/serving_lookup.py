@@ -10,26 +10,25 @@
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
-from tpu_estimator_embedding.mid_level.config.structure import named_features, named_values
+from tpu_estimator_embedding.mid_level.config.structure import Ids, named_features, named_values
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.input import output_shapes
 from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.ops.sparse_ids import check_weights_are_numbers
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 _KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 
 @not_converted
-def serving_embedding_lookup(inputs: Any, weights: Any,
+def serving_embedding_lookup(inputs: Structure, weights: Structure,
                              tables: Mapping[TableConfig, tf.Variable],
-                             feature_config: Any) -> Any:
+                             feature_config: Structure) -> Structure:
     """Looks up features without the engine.
 
     Unlike in TPUEmbedding, `validate_weights_and_indices` applies to sparse ids: True drops
@@ -68,7 +67,7 @@ def serving_embedding_lookup(inputs: Any, weights: Any,
         table = features[path].table
         checks.check(table in tables, "tables", f"have the table of feature {path!r}, {table}",
                      [*tables], "Pass the very TableConfig of feature_config as the key.")
-    flat_weights: list[Any] = [None] * len(leaves)
+    flat_weights: list[Ids | None] = [None] * len(leaves)
     if weights is not None:
         tf.nest.assert_same_structure(inputs, weights)
         flat_weights = tf.nest.flatten(weights)
@@ -77,7 +76,7 @@ def serving_embedding_lookup(inputs: Any, weights: Any,
         for (path, value), weight in zip(leaves, flat_weights, strict=True)])
 
 
-def _lookup(path: str, value: Any, weights: Any, table: tf.Variable,
+def _lookup(path: str, value: Ids, weights: Ids | None, table: tf.Variable,
             config: FeatureConfig) -> Tensor:
     check_input(path, config, value, weights)
     if isinstance(value, tf.RaggedTensor):
@@ -87,7 +86,7 @@ def _lookup(path: str, value: Any, weights: Any, table: tf.Variable,
     return tf.nn.embedding_lookup(table, value)
 
 
-def check_input(path: str, config: FeatureConfig, value: Any, weights: Any) -> None:
+def check_input(path: str, config: FeatureConfig, value: Ids, weights: Ids | None) -> None:
     """Raises ValueError unless a feature can be looked up with its weights."""
     is_sequence = config.max_sequence_length > 0
     checks.check_with_sentence(

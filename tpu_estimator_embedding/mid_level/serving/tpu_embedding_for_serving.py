@@ -9,13 +9,14 @@
 [[1.0, 1.0], [1.0, 1.0]]
 """
 
-from typing import Any
 
 import tensorflow as tf  # noqa: F401  (for the example above)
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.serving.plain_tables import PlainTables
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
+from tpu_estimator_embedding.types import Structure
 
 
 class TPUEmbeddingForServing(PlainTables):
@@ -36,15 +37,15 @@ class TPUEmbeddingForServing(PlainTables):
     Source: documentation of `tf.tpu.experimental.embedding.TPUEmbeddingForServing`.
     """
 
-    def __init__(self, feature_config: Any, optimizer: Any,
-                 experimental_sparsecore_restore_info: Any = None) -> None:
+    def __init__(self, feature_config: Structure, optimizer: TableOptimizer | None,
+                 experimental_sparsecore_restore_info: None = None) -> None:
         checks.check(experimental_sparsecore_restore_info is None,
                      "experimental_sparsecore_restore_info", "None",
                      experimental_sparsecore_restore_info,
                      "Restore into TPUEmbeddingV2, which knows the layout of its tables.")
         super().__init__(feature_config, optimizer)
 
-    def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
+    def embedding_lookup(self, features: Structure, weights: Structure = None) -> Structure:
         """Looks up features; see `serving_embedding_lookup` for arguments, result and errors."""
         return serving_embedding_lookup(features, weights, self._own_tables(),
                                         self._feature_config)

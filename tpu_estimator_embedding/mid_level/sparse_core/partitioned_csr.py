@@ -8,7 +8,7 @@ of 8.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -224,5 +224,8 @@ def _divide(value: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
     return value // divisor, value % divisor
 
 
-def _round_up(value: Any) -> Any:
+Number = TypeVar("Number", int, Tensor)
+
+
+def _round_up(value: Number) -> Number:
     return (value + _LANES - 1) // _LANES * _LANES

@@ -4,8 +4,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -15,6 +14,7 @@ from tpu_estimator_embedding.engine.step import EnqueueDatas
 from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
+from tpu_estimator_embedding.mid_level.config.structure import Ids
 from tpu_estimator_embedding.mid_level.input.enqueue_device import parse_device, refusal
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     CsrFormat,
@@ -49,8 +49,8 @@ def csr_formats(stacks: Stacks, max_ids_per_sample: int = 64, *, max_minibatches
         for name, stack in stacks.stacks.items()}
 
 
-def to_enqueue_datas(stacks: Stacks, features: Mapping[str, Any],
-                     weights: Mapping[str, Any]) -> EnqueueDatas:
+def to_enqueue_datas(stacks: Stacks, features: Mapping[str, Ids],
+                     weights: Mapping[str, Ids | None]) -> EnqueueDatas:
     """Returns path -> ids of the feature.
 
     Args:
@@ -65,8 +65,8 @@ def to_enqueue_datas(stacks: Stacks, features: Mapping[str, Any],
             for path, place in stacks.features.items()}
 
 
-def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Any],
-               weights: Mapping[str, Any]) -> dict[str, SortedIds]:
+def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Ids],
+               weights: Mapping[str, Ids | None]) -> dict[str, SortedIds]:
     """Returns stack name -> its checked ids, sorted.
 
     Raises:
@@ -76,7 +76,7 @@ def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Any],
         stacks, to_enqueue_datas(stacks, features, weights)))
 
 
-def partition_given(stacks: Stacks, features: Mapping[str, Any], weights: Mapping[str, Any],
+def partition_given(stacks: Stacks, features: Mapping[str, Ids], weights: Mapping[str, Ids | None],
                     max_ids_per_sample: int, max_minibatches: int) -> Partitioned:
     """Converts the ids of features to the arrays of stacks with a given layout."""
     formats = csr_formats(stacks, max_ids_per_sample, max_minibatches=max_minibatches)
@@ -84,7 +84,7 @@ def partition_given(stacks: Stacks, features: Mapping[str, Any], weights: Mappin
 
 
 def most_ids(stacks: Stacks, formats: Formats,
-             features: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+             features: Mapping[str, Ids]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Returns stack name -> maximum ids of a partition, and -> maximum distinct ids."""
     ids = sorted_ids(stacks, formats, features, dict.fromkeys(features))
     sizes = {name: partition_sizes(ids[name], csr) for name, csr in formats.items()}
@@ -202,8 +202,8 @@ def _check_limit(stack: str, argument: str, limit: int | None,
     return assert_that(found <= limit, sentence, found)
 
 
-def feature_ids(path: str, place: FeaturePlace, value: Any,
-                weights: Any) -> AnyEnqueueData:
+def feature_ids(path: str, place: FeaturePlace, value: Ids,
+                weights: Ids | None) -> AnyEnqueueData:
     """Returns the ids of a feature and the rows of activations that they contribute to.
 
     Args:
@@ -229,7 +229,8 @@ def feature_ids(path: str, place: FeaturePlace, value: Any,
     return _CONVERSIONS[kind](path, place, value, weights)
 
 
-def _from_dense(path: str, place: FeaturePlace, value: Tensor, weights: Any) -> AnyEnqueueData:
+def _from_dense(path: str, place: FeaturePlace, value: Tensor,
+                weights: Tensor | None) -> AnyEnqueueData:
     for what, tensor in (("ids", value), ("weights", weights)):
         count = None if tensor is None else tensor.shape.num_elements()
         checks.check(count in (None, place.sample_count), f"{what} of feature {path!r}",
@@ -239,7 +240,7 @@ def _from_dense(path: str, place: FeaturePlace, value: Tensor, weights: Any) -> 
 
 
 def _from_sparse(path: str, place: FeaturePlace, value: tf.SparseTensor,
-                 weights: Any) -> AnyEnqueueData:
+                 weights: tf.SparseTensor | None) -> AnyEnqueueData:
     checks.check((value.shape.rank or 0) >= 2, f"rank of the sparse input of feature {path!r}",
                  "at least 2", value.shape.rank)
     sizes = value.dense_shape[:-1]
@@ -253,7 +254,7 @@ def _from_sparse(path: str, place: FeaturePlace, value: tf.SparseTensor,
 
 
 def _from_ragged(path: str, place: FeaturePlace, value: tf.RaggedTensor,
-                 weights: Any) -> AnyEnqueueData:
+                 weights: tf.RaggedTensor | None) -> AnyEnqueueData:
     checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
                  value.shape.rank)
     _check_batch(path, place, value.shape[:1])
@@ -268,5 +269,5 @@ def _check_batch(path: str, place: FeaturePlace, shape: tf.TensorShape) -> None:
                      f"{list(place.output_shape)}", shape.as_list())
 
 
-_CONVERSIONS: dict[type, Any] = {
+_CONVERSIONS: dict[type, Callable[..., AnyEnqueueData]] = {
     tf.Tensor: _from_dense, tf.SparseTensor: _from_sparse, tf.RaggedTensor: _from_ragged}

@@ -9,7 +9,6 @@ import functools
 import importlib
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import summary_ops_v2
@@ -43,7 +42,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import PARAMET
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 _STATE = "tensorflow.python.tpu.embedding_context_utils"
 
@@ -322,7 +321,7 @@ def _of_plan(stack: ExportableEmbedding, datas: EnqueueDatas) -> EnqueueDatas:
     return {feature.name: datas[feature.name] for feature in stack.engine.plan.features}
 
 
-def _identity(nest: Any) -> Any:
+def _identity(nest: Structure) -> Structure:
     return with_tensors(nest, [tf.identity(tensor) for tensor in tensors_of(nest)])
 
 

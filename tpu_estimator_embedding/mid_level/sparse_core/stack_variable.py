@@ -4,8 +4,8 @@
 import inspect
 import itertools
 from collections.abc import Collection, Mapping
-from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.trackable.base import ShardInfo, Trackable
 
@@ -51,7 +51,7 @@ class StackVariable(Trackable):
         """Returns all parts concatenated along axis 0."""
         return tf.concat([part.read_value() for part in self.variables], 0)
 
-    def numpy(self) -> Any:
+    def numpy(self) -> np.ndarray:
         """Returns all parts concatenated along axis 0, as an array."""
         return self.read_value().numpy()
 
@@ -108,7 +108,8 @@ class StackVariable(Trackable):
             shards.append((part.device, tf.reshape(rows, [-1, layout.dimension])))
         return shards
 
-    def _dense_tensor(self, dtype: Any = None, name: Any = None, as_ref: bool = False) -> Tensor:
+    def _dense_tensor(self, dtype: tf.DType | None = None, name: str | None = None,
+                      as_ref: bool = False) -> Tensor:
         value = self.read_value()
         return value if dtype is None else tf.cast(value, dtype)
 

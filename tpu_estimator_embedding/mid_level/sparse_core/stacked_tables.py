@@ -25,14 +25,14 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 
 
-class TableViews(Mapping[Any, Any]):
+class TableViews(Mapping[str | TableConfig, Any]):
     """A mapping with stack names and TableConfigs as keys.
 
     Iteration and length are over stacks. `views[config]` is computed from the table's stack.
     """
 
-    def __init__(self, stacks: Mapping[str, Any], tables: Mapping[str, TableConfig],
-                 view: Callable[[str], Any]):
+    def __init__(self, stacks: Mapping[str, object], tables: Mapping[str, TableConfig],
+                 view: Callable[[str], object]):
         """Args:
             stacks: stack name -> value.
             tables: table name -> its TableConfig.
@@ -40,7 +40,7 @@ class TableViews(Mapping[Any, Any]):
         """
         self._stacks, self._tables, self._view = stacks, tables, view
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: str | TableConfig) -> Any:
         if isinstance(key, str):
             return self._stacks[key]
         for name, table in self._tables.items():
@@ -136,12 +136,13 @@ class StackedTables(Trackable):
         self.build()
         self._complete()
 
-    def _views(self, stacks: Mapping[str, Any],
-               view: Callable[[str, Mapping[str, StackVariable]], Any]) -> TableViews:
+    def _views(self, stacks: Mapping[str, object],
+               view: Callable[[str, Mapping[str, StackVariable]], object]) -> TableViews:
         return TableViews(stacks, self._tables, lambda table: view(
             table, self._variables[self._stacks.stack_of(table).name]))
 
-    def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
+    def _trackable_children(self, save_type: str = "checkpoint",
+                            **kwargs: Any) -> dict[str, Trackable]:
         self._complete()
         if save_type == "savedmodel":  # programs without this package load it
             return {f"{saved_name(stack, slot)}/part_{part}": variable
@@ -150,7 +151,7 @@ class StackedTables(Trackable):
                     } | self._update_count.children | self._children_of_export()
         return super()._trackable_children(save_type, **kwargs)
 
-    def _lookup_dependency(self, name: str, *args: Any) -> Any:
+    def _lookup_dependency(self, name: str, *args: Any) -> Trackable | None:
         self._forget()
         known = super()._lookup_dependency(name, *args)
         if known is not None or not self._is_tracked:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
 from tpu_estimator_embedding.mid_level.config.to_plan import table_optimizer, to_plan
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
@@ -26,6 +27,7 @@ from tpu_estimator_embedding.plan.table_stacking import (
     TableStack,
     stack_tables,
 )
+from tpu_estimator_embedding.types import Structure
 
 _NO_DECAY = ("weight_decay_factor and multiply_weight_decay_factor_by_learning_rate are not "
              "supported yet. But found in table {table} setting.")
@@ -92,7 +94,7 @@ class Stacks:
                     if any(layout.name == table for layout in stack.tables))
 
 
-def to_stacks(feature_config: Any, optimizer: Any, cores: SparseCores, *,
+def to_stacks(feature_config: Structure, optimizer: TableOptimizer | None, cores: SparseCores, *,
               stacking: bool = True, table_multipliers: Multipliers = None) -> Stacks:
     """Lowers features and their tables, and stacks the tables.
 
@@ -137,7 +139,7 @@ def lowered(tables: EmbeddingPlan, stacks: Sequence[TableStack],
         plan.tables, features, num_hosts=plan.num_hosts), places)
 
 
-def _check_optimizer(table: str, optimizer: Any) -> None:
+def _check_optimizer(table: str, optimizer: TableOptimizer | None) -> None:
     for setting, fix, sentence in (
             ("weight_decay_factor", "TPUEmbedding decays weights.", _NO_DECAY),
             ("multiply_weight_decay_factor_by_learning_rate", "TPUEmbedding decays weights.",
@@ -238,7 +240,8 @@ def given_stacks(cores: SparseCores, stacked_table_to_tables: Mapping[str, Seque
     return given
 
 
-def _layout(config: Any, place: tuple[str, int, int], cores: SparseCores) -> StackedTableLayout:
+def _layout(config: Any, place: tuple[str, int, int],
+            cores: SparseCores) -> StackedTableLayout:
     _, first_row, rotation = place
     return StackedTableLayout(config.name, config.vocabulary_size, config.dim, cores,
                               first_row // cores.count, rotation)
