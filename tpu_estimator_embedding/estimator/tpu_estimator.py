@@ -12,6 +12,10 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint import in_place_choice
+from tpu_estimator_embedding.checkpoint.model_directory import (
+    explained_state,
+    warn_of_unnamed_checkpoints,
+)
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat import legacy_keras, upstream
@@ -76,7 +80,6 @@ from tpu_estimator_embedding.estimator.restore import (
     tell_of_unused_slots,
     value_by_id,
     warm_start_tables,
-    warn_of_unnamed_checkpoints,
     without_tables,
 )
 from tpu_estimator_embedding.estimator.step.captured_tensors import (
@@ -271,14 +274,21 @@ class TPUEstimator(LoopingEstimator):
             yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
                                        checkpoint_path, yield_single_examples)
 
+    def latest_checkpoint(self) -> Any:
+        """Returns the path of the newest checkpoint; None if there is none."""
+        with explained_state(self.model_dir):
+            return super().latest_checkpoint()
+
     def get_variable_names(self) -> list[str]:
         """Returns the names of all variables in the latest checkpoint."""
-        return [name for name in super().get_variable_names() if name != TABLE_LAYOUTS_KEY]
+        with explained_state(self.model_dir):
+            return [name for name in super().get_variable_names() if name != TABLE_LAYOUTS_KEY]
 
     def get_variable_value(self, name: str) -> Any:
         """Returns the value of a variable; row i of a table or slot is that of id i."""
         if self.latest_checkpoint() is None:
-            return super().get_variable_value(name)  # raises its error
+            with explained_state(self.model_dir):
+                return super().get_variable_value(name)  # raises its error
         return value_by_id(self.model_dir, name, self._plan(training=False),
                            self._checkpoint_num_hosts)
 

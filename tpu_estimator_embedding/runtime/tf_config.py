@@ -96,6 +96,6 @@ def _check_task(task: Mapping[str, Any], cluster: Mapping[str, Collection[object
     checks.check(index is not None, f"index of task in {VARIABLE}", "an int of at least 0", index,
                  _FORMAT, sentence='If "cluster" is set in TF_CONFIG, task index must be set.')
     size = len(cluster.get(str(kind), ()))
-    checks.check(kind == _OUTSIDE or int(index) < size, f"index of task in {VARIABLE}",
+    checks.check(kind == _OUTSIDE or int(str(index)) < size, f"index of task in {VARIABLE}",
                  f"less than {size}, the number of {kind} tasks in the cluster", index, sentence=(
                      f"{index} is not a valid task_id for task_type {kind} in the cluster_spec."))
