@@ -212,6 +212,7 @@ class TPUEstimator(LoopingEstimator):
         prepare_for_server(self._config)
         # Hooks of the current training.
         self._statistics: list[embedding_statistics.EmbeddingStatisticsHook] = []
+        self._export_dirs: set[str] = set()  # that the current export writes
         if use_tpu:  # invalid specs fail here; a missing optimizer fails when training
             self._plan(training=(embedding_config_spec is not None
                                  and can_train(embedding_config_spec)))
@@ -274,7 +275,7 @@ class TPUEstimator(LoopingEstimator):
             yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
                                        checkpoint_path, yield_single_examples)
 
-    def latest_checkpoint(self) -> Any:
+    def latest_checkpoint(self) -> str | None:
         """Returns the path of the newest checkpoint; None if there is none."""
         with explained_state(self.model_dir):
             return super().latest_checkpoint()
@@ -487,7 +488,14 @@ class TPUEstimator(LoopingEstimator):
     def _export_all_saved_models(self, export_dir_base: str, *args: object,
                                  **options: object) -> bytes:
         checks.check_can_be_directory("export_dir_base", export_dir_base)
-        return super()._export_all_saved_models(export_dir_base, *args, **options)
+        self._export_dirs.clear()
+        try:
+            return super()._export_all_saved_models(export_dir_base, *args, **options)
+        except BaseException:
+            for path in self._export_dirs:  # temp-TIMESTAMP, which TensorFlow would leave
+                with contextlib.suppress(tf.errors.OpError):
+                    tf.io.gfile.rmtree(path)
+            raise
 
     def _add_meta_graph_for_mode(self, builder: tf.compat.v1.saved_model.Builder,
                                  input_receiver_fn_map: Mapping[str, Callable[[], Any]],
@@ -496,6 +504,7 @@ class TPUEstimator(LoopingEstimator):
                                  export_tags: Sequence[str] | None = None,
                                  check_variables: bool = True,
                                  strip_default_attrs: bool = True) -> None:
+        self._export_dirs.add(builder._export_dir)
         input_receiver_fn_map = {
             key: functools.partial(self._received_input, receiver_fn, key) if self._use_engine
             else functools.partial(_received, receiver_fn)
