@@ -247,5 +247,5 @@ def test_directory_of_a_running_sweep_is_refused_by_the_name_of_the_argument(tmp
                 f"'{tmp_path}'. Process [0-9]+ runs one there: wait for its end, or choose "
                 "another `out`.")
     with directory_lock.held(tmp_path, "`out`"), pytest.raises(ValueError, match=sentence):
-        experiments.sweep(make_estimator, [1], train_input_fn=None, eval_input_fn=None,
+        experiments.sweep(make_estimator, [1], train_input_fn=dict, eval_input_fn=dict,
                           max_steps=1, out=tmp_path)
