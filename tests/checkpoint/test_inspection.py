@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from tests.checkpoint.saved import SUFFIXES, save_v1, variables
+from tests.optimizer_cases import CASES
+from tests.oracle_optimizers import initial_slots, update_row
 from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
+from tpu_estimator_embedding.checkpoint.inspection import RowStatistics
 from tpu_estimator_embedding.checkpoint.report import describe_report
 
 INITIAL = {"Adagrad": 0.1, "ProximalAdagrad": 0.1, "Ftrl": 0.1, "ProximalYogi": 0.1}
@@ -61,7 +64,30 @@ def test_optimizer_and_rows_never_trained(optimizer, untrained, tmp_path):
     expected = len(untrained)
     if not untrained and INITIAL.keys() & set(SUFFIXES[optimizer]):
         expected = 0  # the smallest value is that of one number, not of a row
-    assert words.statistics.never_trained == expected
+    assert words.statistics.never_trained == (
+        None if optimizer == "FrequencyEstimator" else expected)
+
+
+@pytest.mark.parametrize("untrained", [0, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_rows_that_no_update_has_touched_are_counted(case, untrained):
+    kind, hyperparameters = CASES[case].kind, CASES[case].hyperparameters
+    draw = np.random.default_rng(3)
+    rows = draw.normal(0.0, 0.2, [9, 3])
+    slots = {slot: np.full_like(rows, value)
+             for slot, value in initial_slots(kind, hyperparameters).items()}
+    touched = slice(0, 9 - untrained)
+    for step in range(4):
+        rows[touched], after = update_row(
+            kind, hyperparameters, draw.normal(0.0, 0.2, rows[touched].shape), rows[touched],
+            {slot: values[touched] for slot, values in slots.items()}, 0.1, step)
+        for slot, values in after.items():
+            slots[slot][touched] = values
+    statistics = RowStatistics(slots)
+    for block in (slice(0, 4), slice(4, 9)):
+        statistics.add(rows[block], {slot: values[block] for slot, values in slots.items()})
+    assert statistics.never_trained == (
+        None if kind in ("SGD", "FrequencyEstimator") else untrained)
 
 
 def test_sgd_does_not_tell_which_rows_were_trained(tmp_path):

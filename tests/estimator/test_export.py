@@ -253,6 +253,24 @@ def test_receiver_function_that_returns_nothing_is_refused(use_tpu, tmp_path):
     with pytest.raises(ValueError, match="Result of the input receiver function must be a Serving"
                        "InputReceiver or SupervisedInputReceiver, got None"):
         estimator.export_saved_model(str(tmp_path / "export"), lambda: None)
+    assert not list((tmp_path / "export").iterdir())
+
+
+def test_failed_export_leaves_the_others(tmp_path):
+    estimator = new_estimator(tmp_path / "model", counting_model_fn)
+    estimator.train(input_of([0, 0, 3]), max_steps=100)
+
+    def receiver():
+        ids = v1.placeholder(tf.int64, [None], name="ids")
+        return tf_estimator.export.ServingInputReceiver({"id": ids}, {"id": ids})
+
+    (tmp_path / "export/temp-1").mkdir(parents=True)  # of another process
+    exported = estimator.export_saved_model(str(tmp_path / "export"), receiver).decode()
+    with pytest.raises(tf.errors.NotFoundError):
+        estimator.export_saved_model(str(tmp_path / "export"), receiver,
+                                     assets_extra={"words": str(tmp_path / "missing")})
+    assert sorted(map(str, (tmp_path / "export").iterdir())) == sorted(
+        [exported, f"{tmp_path}/export/temp-1"])
 
 
 def test_export_below_a_file_is_refused(tmp_path):

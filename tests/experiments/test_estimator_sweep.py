@@ -17,7 +17,7 @@ from tests import browser
 from tests.estimator import counting
 from tests.experiments import tensorboard_server
 from tpu_estimator_embedding import experiments, multipliers
-from tpu_estimator_embedding.experiments import Setting, run_records
+from tpu_estimator_embedding.experiments import Setting, directory_lock, run_records
 
 STEPS = 6
 IDS = [0, 1, 1, 1, 2, 3]  # two in a step; each of the two calls of train sees all of them
@@ -214,7 +214,7 @@ def test_arguments_of_other_types_are_refused_before_anything_runs(
 
 def test_another_sweep_is_not_mixed_in(sweep, tmp_path):
     sweep([1])
-    with pytest.raises(ValueError, match="Or choose another --out"):
+    with pytest.raises(ValueError, match="Or choose another `out`"):
         sweep([1], max_steps=7)
 
 
@@ -240,3 +240,12 @@ def test_a_sweep_that_runs_keeps_others_out_of_its_directory(sweep, tmp_path):
 def test_estimator_that_nothing_can_be_overridden_of(options, sentence, sweep):
     with pytest.raises(ValueError, match=sentence):
         sweep.func(lambda: make_estimator(**options), [0], **sweep.keywords)
+
+
+def test_directory_of_a_running_sweep_is_refused_by_the_name_of_the_argument(tmp_path):
+    sentence = ("`out` must be a directory in which no other sweep runs, got "
+                f"'{tmp_path}'. Process [0-9]+ runs one there: wait for its end, or choose "
+                "another `out`.")
+    with directory_lock.held(tmp_path, "`out`"), pytest.raises(ValueError, match=sentence):
+        experiments.sweep(make_estimator, [1], train_input_fn=dict, eval_input_fn=dict,
+                          max_steps=1, out=tmp_path)

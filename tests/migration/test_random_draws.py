@@ -3,6 +3,7 @@
 
 import pytest
 
+from tests.docs import ROOT
 from tests.migration.test_to_tf2 import PROGRAM
 from tpu_estimator_embedding.migration.codes import CODES, OPEN
 from tpu_estimator_embedding.migration.rewrite import rewrite
@@ -67,3 +68,16 @@ def test_a_program_without_a_seed_draws_anew_in_every_run_anyway(new):
     program = SEEDED.replace(", tf_random_seed=7", new).replace(
         "kernel_initializer=tf.truncated_normal_initializer(seed=2)", "activation=tf.tanh")
     assert seeds(program) == []
+
+
+def test_keras_3_draws_others_from_the_seeds_of_initializers():
+    before = (ROOT / "migration_guide/jax/before.py").read_text()
+    layer = 'tf.layers.dense(net, params["hidden"], '
+    initializer = "kernel_initializer=tf.glorot_uniform_initializer(seed=3), "
+    assert "tf_random_seed" not in before and before.count(layer) == 1
+    assert seeds(before, "keras3") == []
+    program = before.replace(layer, layer + initializer)
+    [(line, message)] = seeds(program, "keras3")
+    assert initializer in line
+    assert message.endswith("Keras 3 draws other values from the same seed")
+    assert seeds(program, "tf2") == []

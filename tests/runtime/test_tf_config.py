@@ -17,6 +17,19 @@ def config(cluster=CLUSTER, task=CHIEF):
     return {"cluster": cluster, "task": task}
 
 
+# Of parts that TensorFlow reads without a cluster, too.
+WRONG_TYPES = [
+    ({"task": 3}, "Task in TF_CONFIG must be an object with type and index, got 3. Its format is"),
+    ({"task": None}, "Task in TF_CONFIG must be an object with type and index, got None"),
+    ({"task": {"type": 3}}, "Type of task in TF_CONFIG must be a str, got 3"),
+    ({"task": {"type": "worker", "index": "x"}}, "must be an int of at least 0, got 'x'"),
+    ({"cluster": []}, "Cluster in TF_CONFIG must be an object of job names and lists of "
+                      r"addresses, got \[\]. Its format is"),
+    ({"service": 3}, "Service in TF_CONFIG must be an object, got 3"),
+    ({"session_master": 3}, "`session_master` in TF_CONFIG must be a str, got 3"),
+]
+
+
 @pytest.mark.parametrize("value, message", [
     ("{", r"`TF_CONFIG` must be a JSON object, got '\{'\. Its format is"),
     ("[]", "`TF_CONFIG` must be a JSON object"),
@@ -42,12 +55,30 @@ def config(cluster=CLUSTER, task=CHIEF):
     (config({**CLUSTER, "ps": ["h"]}), "Address of ps in TF_CONFIG must be in the format "
                                        "host:port, got 'h'"),
     (config([1]), "Cluster in TF_CONFIG must be an object"),
+    *WRONG_TYPES,
 ])
 def test_what_is_wrong_is_said(monkeypatch, value, message):
     tpu_estimator_embedding.install()
     monkeypatch.setenv("TF_CONFIG", value if isinstance(value, str) else json.dumps(value))
     with pytest.raises(ValueError, match=message):
         tf.compat.v1.estimator.tpu.RunConfig()
+
+
+@pytest.mark.parametrize("value, message", [
+    ("{", r"`TF_CONFIG` must be a JSON object, got '\{'\. Its format is"),
+    ("[]", "`TF_CONFIG` must be a JSON object"), *WRONG_TYPES])
+def test_estimators_without_tpu_say_it_too(monkeypatch, value, message):
+    tpu_estimator_embedding.install()
+    monkeypatch.setenv("TF_CONFIG", value if isinstance(value, str) else json.dumps(value))
+    for make in (tf.estimator.RunConfig, lambda: tf.estimator.Estimator(lambda features: None)):
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+def test_estimators_without_tpu_keep_clusters_that_tensorflow_accepts(monkeypatch):
+    tpu_estimator_embedding.install()
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config({"chief": ["h"], "worker": ["h:2"]})))
+    assert tf.estimator.RunConfig().is_chief
 
 
 @pytest.mark.parametrize("value", [

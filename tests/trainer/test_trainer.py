@@ -542,3 +542,20 @@ def test_model_dir_that_is_a_file_is_refused(tmp_path):
                                          ".*model'. It is a file. Give another path"):
         make(model_dir=tmp_path / "model")
     assert (tmp_path / "model").read_text() == "mine"
+
+
+def test_state_file_that_tensorflow_cannot_read_names_the_way_out(tmp_path):
+    make(model_dir=tmp_path, save_checkpoints_steps=2).train(input_fn, steps=2)
+    (tmp_path / "checkpoint").write_text("")
+    trainer = make(model_dir=tmp_path)
+    for call in (trainer.latest_checkpoint, lambda: trainer.train(input_fn, steps=1)):
+        with pytest.raises(ValueError, match=f"^Invalid checkpoint state loaded from {tmp_path}: "
+                           f"its file `checkpoint` is damaged. {tmp_path} has ckpt-2. To load"):
+            call()
+
+
+def test_missing_index_is_warned_of(tmp_path, caplog):
+    make(model_dir=tmp_path, save_checkpoints_steps=2).train(input_fn, steps=2)
+    (tmp_path / "ckpt-2.index").unlink()
+    make(model_dir=tmp_path).train(input_fn, steps=1)
+    assert f"the index of {tmp_path}/ckpt-2 is missing. Restore its files, or" in caplog.text

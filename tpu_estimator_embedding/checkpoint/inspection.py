@@ -19,6 +19,9 @@ from tpu_estimator_embedding.json_text import finite_values
 # Bins of the histogram of norms: from 1e-6 to 1e4, 20 bins per power of 10.
 NORM_EDGES = np.logspace(-6, 4, 201)
 
+# Slots that have their initial value after an update, too: that of FrequencyEstimator in step 0.
+_UNKNOWN = {"last_hit_step"}
+
 
 class RowStatistics:
     """Statistics of the rows of a table seen so far; blocks of rows are added one by one.
@@ -37,7 +40,11 @@ class RowStatistics:
     """
 
     def __init__(self, slots: Iterable[str]):
-        self._initial = {slot: np.inf if slot in GROWING_SLOTS else 0.0 for slot in slots}
+        slots = set(slots)
+        # Where slots start at 0, they tell: others may shrink, as those of ProximalYogi do.
+        self._telling = () if slots & _UNKNOWN else tuple(
+            slots - GROWING_SLOTS or slots & GROWING_SLOTS)
+        self._initial = {slot: np.inf if slot in GROWING_SLOTS else 0.0 for slot in self._telling}
         self._untrained, self._sum = 0, 0.0
         self.rows = self.not_finite = 0
         self.min_norm = self.max_norm = float("nan")
@@ -70,20 +77,20 @@ class RowStatistics:
 
     @property
     def never_trained(self) -> int | None:
-        """Number of rows whose slots all have their initial value; None without slots.
+        """Number of rows whose slots that start at 0 are 0; None where no slot tells.
 
-        The initial value of a slot that only grows is assumed to be its smallest value. If all rows
-        were trained, this may count the least trained rows.
+        If none starts at 0, as with Adagrad, the initial value is assumed to be the smallest one.
+        If all rows were trained, this may count the least trained rows.
         """
         return self._untrained if self._initial else None
 
     def _count_untrained(self, rows: int, slots: Mapping[str, np.ndarray]) -> None:
-        for slot, values in slots.items():
+        untrained = np.ones(rows, bool)
+        for slot in self._telling:
+            values = slots[slot]
             smallest = float(values.min(initial=np.inf))
             if slot in GROWING_SLOTS and smallest < self._initial[slot]:
                 self._initial[slot], self._untrained = smallest, 0
-        untrained = np.ones(rows, bool)
-        for slot, values in slots.items():
             untrained &= (values == values.dtype.type(self._initial[slot])).all(axis=1)
         self._untrained += int(untrained.sum())
 

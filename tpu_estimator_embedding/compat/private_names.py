@@ -67,6 +67,8 @@ GRAPHS = (
             "shared_resources", "the readiness that a Scaffold reports"),
     *_names("tensorflow.python.ops.summary_op_util", "summary_scope",
             "the tags of summaries that one op writes"),
+    *_members("tensorflow.python.saved_model.builder_impl", "_SavedModelBuilder", "_export_dir",
+              "a failed export is removed"),
     *_names("tensorflow.python.saved_model.save_context", "in_save_context",
             "detects that a layer is traced for a SavedModel, not for training"),
     *_names("tensorflow.python.training.training_util", "_get_or_create_global_step_read",

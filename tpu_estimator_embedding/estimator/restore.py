@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.model_directory import explained_writes
 from tpu_estimator_embedding.checkpoint.names import table_of
 from tpu_estimator_embedding.checkpoint.savers import WAY_OUT_OF_DAMAGE, layout_in, saved_layouts
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
@@ -32,8 +33,6 @@ _READ_IN_PLACE = re.compile(r"[Tt]rying to read variable with wrong dtype. Expec
 
 # TensorFlow's message where the file `checkpoint` names what is not there.
 _NO_INDEX = "The passed save_path is not a valid checkpoint"
-
-_INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 
 LOADED_BYTES = 512 << 20  # of small tables, all together: loading them takes a second
 
@@ -67,9 +66,11 @@ def explained_restore(
         ValueError: if the checkpoint lacks its index or a slot, or a table has a different shape
             there. The engine and a model's optimizer share the slot names of some optimizers
             (Adagrad), but not of all (Adam).
+        tf.errors.PermissionDeniedError: if this process may not write to `model_dir`.
     """
     try:
-        yield
+        with explained_writes(model_dir):
+            yield
     except tf.errors.InvalidArgumentError as error:
         found = _OTHER_SHAPE.search(error.message or "")
         if found is None:
@@ -95,37 +96,6 @@ def explained_restore(
         if _NO_INDEX not in str(error):
             raise
         raise ValueError(f"{error}: its index is missing. {WAY_OUT_OF_DAMAGE}") from error
-
-
-def warn_of_unnamed_checkpoints(model_dir: str) -> None:
-    """Warns of checkpoints in `model_dir` that TensorFlow does not see, and starts anew beside.
-
-    It knows checkpoints by the file `checkpoint` only, which copies of a directory may lack.
-
-    Raises:
-        ValueError: if TensorFlow cannot read that file, because it is empty, for instance.
-    """
-    if not tf.io.gfile.isdir(model_dir):
-        return
-    steps = [int(found[1]) for found in map(_INDEX.fullmatch, tf.io.gfile.listdir(model_dir))
-             if found]
-    newest = os.path.join(model_dir, f"model.ckpt-{max(steps)}") if steps else ""
-    way_out = ("To load this one, write the file: "
-               f"tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {newest!r})")
-    try:
-        state = tf.train.get_checkpoint_state(model_dir)
-    except ValueError as error:
-        what = (f"{model_dir} has {os.path.basename(newest)}. {way_out}" if steps else
-                "There is no checkpoint. Remove the file.")
-        raise ValueError(f"{error}: its file `checkpoint` is damaged. {what}") from error
-    if state is None and steps:
-        lack = ("but a damaged file `checkpoint`, which names"
-                if tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
-                else "but no file `checkpoint`, which names")
-        tf.compat.v1.logging.warning(
-            "tpu_estimator_embedding: %s has %s, %s the checkpoint to load. As in TensorFlow, "
-            "nothing is loaded: training starts at step 0 and overwrites checkpoints, and other "
-            "calls use initial values. %s", model_dir, os.path.basename(newest), lack, way_out)
 
 
 @contextlib.contextmanager

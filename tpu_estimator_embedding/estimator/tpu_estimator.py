@@ -12,6 +12,10 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint import in_place_choice
+from tpu_estimator_embedding.checkpoint.model_directory import (
+    explained_state,
+    warn_of_unnamed_checkpoints,
+)
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat import legacy_keras, upstream
@@ -76,7 +80,6 @@ from tpu_estimator_embedding.estimator.restore import (
     tell_of_unused_slots,
     value_by_id,
     warm_start_tables,
-    warn_of_unnamed_checkpoints,
     without_tables,
 )
 from tpu_estimator_embedding.estimator.step.captured_tensors import (
@@ -209,6 +212,7 @@ class TPUEstimator(LoopingEstimator):
         prepare_for_server(self._config)
         # Hooks of the current training.
         self._statistics: list[embedding_statistics.EmbeddingStatisticsHook] = []
+        self._export_dirs: set[str] = set()  # that the current export writes
         if use_tpu:  # invalid specs fail here; a missing optimizer fails when training
             self._plan(training=(embedding_config_spec is not None
                                  and can_train(embedding_config_spec)))
@@ -271,14 +275,21 @@ class TPUEstimator(LoopingEstimator):
             yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
                                        checkpoint_path, yield_single_examples)
 
+    def latest_checkpoint(self) -> str | None:
+        """Returns the path of the newest checkpoint; None if there is none."""
+        with explained_state(self.model_dir):
+            return super().latest_checkpoint()
+
     def get_variable_names(self) -> list[str]:
         """Returns the names of all variables in the latest checkpoint."""
-        return [name for name in super().get_variable_names() if name != TABLE_LAYOUTS_KEY]
+        with explained_state(self.model_dir):
+            return [name for name in super().get_variable_names() if name != TABLE_LAYOUTS_KEY]
 
     def get_variable_value(self, name: str) -> Any:
         """Returns the value of a variable; row i of a table or slot is that of id i."""
         if self.latest_checkpoint() is None:
-            return super().get_variable_value(name)  # raises its error
+            with explained_state(self.model_dir):
+                return super().get_variable_value(name)  # raises its error
         return value_by_id(self.model_dir, name, self._plan(training=False),
                            self._checkpoint_num_hosts)
 
@@ -477,7 +488,14 @@ class TPUEstimator(LoopingEstimator):
     def _export_all_saved_models(self, export_dir_base: str, *args: object,
                                  **options: object) -> bytes:
         checks.check_can_be_directory("export_dir_base", export_dir_base)
-        return super()._export_all_saved_models(export_dir_base, *args, **options)
+        self._export_dirs.clear()
+        try:
+            return super()._export_all_saved_models(export_dir_base, *args, **options)
+        except BaseException:
+            for path in self._export_dirs:  # temp-TIMESTAMP, which TensorFlow would leave
+                with contextlib.suppress(tf.errors.OpError):
+                    tf.io.gfile.rmtree(path)
+            raise
 
     def _add_meta_graph_for_mode(self, builder: tf.compat.v1.saved_model.Builder,
                                  input_receiver_fn_map: Mapping[str, Callable[[], Any]],
@@ -486,6 +504,7 @@ class TPUEstimator(LoopingEstimator):
                                  export_tags: Sequence[str] | None = None,
                                  check_variables: bool = True,
                                  strip_default_attrs: bool = True) -> None:
+        self._export_dirs.add(builder._export_dir)
         input_receiver_fn_map = {
             key: functools.partial(self._received_input, receiver_fn, key) if self._use_engine
             else functools.partial(_received, receiver_fn)

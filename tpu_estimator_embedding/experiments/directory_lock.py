@@ -16,8 +16,12 @@ _NAME = "sweep.lock"  # stays in the directory, with the process that held it la
 
 
 @contextlib.contextmanager
-def held(directory: pathlib.Path) -> Iterator[None]:
+def held(directory: pathlib.Path, argument: str) -> Iterator[None]:
     """Holds a directory, which is created; the system releases it when the process ends or dies.
+
+    Args:
+        directory: the directory.
+        argument: the name under which it was given, as the message has it: "--out", "`out`".
 
     Raises:
         ValueError: if another process, or another thread, holds it.
@@ -30,7 +34,8 @@ def held(directory: pathlib.Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(_refusal(directory, lock.read_text(encoding="utf-8"))) from None
+            holder = lock.read_text(encoding="utf-8")
+            raise ValueError(_refusal(directory, argument, holder)) from None
         except OSError:  # the file system has no locks; runs are worth more than this check
             yield
             return
@@ -40,8 +45,8 @@ def held(directory: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def _refusal(directory: pathlib.Path, holder: str) -> str:
+def _refusal(directory: pathlib.Path, argument: str, holder: str) -> str:
     who = f"Process {holder.strip()}" if holder.strip() else "Another process"
     return checks.complaint(
-        "--out", "a directory in which no other sweep runs", str(directory),
-        f"{who} runs one there: wait for its end, or choose another --out.")
+        argument.strip("`"), "a directory in which no other sweep runs", str(directory),
+        f"{who} runs one there: wait for its end, or choose another {argument}.")

@@ -76,7 +76,7 @@ def sweep(make_estimator: "Callable[[], TPUEstimator]",
     check_formats(figures)
     run_records.check_trackers(log)
     directory = SweepDirectory(pathlib.Path(out).resolve(), tuple(settings_of(settings)), seeds,
-                               metric, target)
+                               metric, target, argument="`out`")
     made_by = getattr(make_estimator, "func", make_estimator)  # of a functools.partial
     name = f"{made_by.__module__}.{getattr(made_by, '__qualname__', type(made_by).__qualname__)}"
     stops = [max(1, max_steps * number // evaluations) for number in range(1, evaluations + 1)]
@@ -88,7 +88,7 @@ def sweep(make_estimator: "Callable[[], TPUEstimator]",
             estimator.train(train_input_fn, max_steps=stop)
             estimator.evaluate(eval_input_fn, steps=eval_steps)
 
-    with directory_lock.held(directory.path):
+    with directory_lock.held(directory.path, directory.argument):
         directory.keep({"make_estimator": name, "max_steps": max_steps})
         directory.check_metric(*directory.runs)
         try:

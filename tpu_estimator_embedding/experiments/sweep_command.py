@@ -136,7 +136,7 @@ def _grid_of(args: argparse.Namespace, program: program_sweep.Program, formats: 
     sweep = _directory(args, tuple(grid(
         args.multiplier, _numbers("--learning-rate", args.learning_rate),
         _numbers("--clipping-limit", args.clipping_limit), _by_key(args.table))))
-    until_end.enter_context(directory_lock.held(sweep.path))
+    until_end.enter_context(directory_lock.held(sweep.path, sweep.argument))
     sweep.keep({"program": program.words, "search": None})
     return _Task(lambda: program_sweep.run_missing(sweep, program, args.jobs),
                  sweep.results, lambda results: sweep.write_report(
@@ -156,7 +156,7 @@ def _search_of(args: argparse.Namespace, program: program_sweep.Program, formats
     sweep = _directory(args, (Setting(),))
     what = {"program": program.words, "search": {
         "metric": args.metric, **{name: item.text for name, item in space.items()}}}
-    until_end.enter_context(directory_lock.held(sweep.path))
+    until_end.enter_context(directory_lock.held(sweep.path, sweep.argument))
     if before := search.replace_unseen_metric(sweep.path, space, what):
         print(f"No run has the metric {before!r}: the search begins again with {args.metric!r}, "
               "and keeps the runs.")

@@ -32,6 +32,7 @@ class SweepDirectory:
         seeds: number of runs of each setting.
         metric: metric by which settings are compared; None means the loss.
         target: a value of the metric, for comparing the steps until it is reached, or None.
+        argument: the name under which `path` was given, for messages.
     """
 
     path: pathlib.Path
@@ -39,6 +40,7 @@ class SweepDirectory:
     seeds: int = 1
     metric: str | None = None
     target: float | None = None
+    argument: str = "--out"
 
     def __post_init__(self) -> None:
         checks.check_positive_int("seeds", self.seeds)
@@ -71,7 +73,7 @@ class SweepDirectory:
             return
         for name, value in what.items():
             checks.check(noted.get(name) == value, name, f"{noted.get(name)!r}, as in the sweep "
-                         f"that {self.path} contains", value, "Or choose another --out.")
+                         f"that {self.path} contains", value, f"Or choose another {self.argument}.")
 
     def check_metric(self, *runs: Run) -> None:
         """Raises ValueError if a run that has ended lacks the metric.

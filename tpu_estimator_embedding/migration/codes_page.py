@@ -104,10 +104,13 @@ ADVICE = {
               "assignments, has to be written in the training step.",
     "TEE411": "Decide whether other random numbers matter: no run of the new program repeats one "
               "of the legacy program. Initial values are the same only from initializers with a "
-              "`seed` of their own, and what is drawn in every step only until the program is "
-              "started again. To compare two runs, start the new one from a checkpoint of the "
-              "legacy program, as `verify` does. Without `tf_random_seed` the legacy program draws "
-              "other initial values in every run, and nothing is reported for them.",
+              "`seed` of their own, and not in Keras 3, which draws other values from the same "
+              "seed; what is drawn in every step is the same only until the program is started "
+              "again. To compare two runs, start the new one from a checkpoint of the legacy "
+              "program, as `verify` does; of the initial values that both draw by themselves, it "
+              "compares mean and standard deviation. Without `tf_random_seed` the legacy "
+              "program draws other initial values in every run where initializers have no seed, "
+              "and nothing is reported for those.",
     "TEE501": "Choose another optimizer, or stay at stage 2. `keras_rs.rst` has the reasons in "
               "numbers.",
     "TEE502": "Decide whether the difference matters. `keras_rs.rst` has a table of differences.",

@@ -31,6 +31,12 @@ def unseeded(module: cst.Module, names: NameTable) -> cst.Call | None:
                  if _is_unseeded(call, names)), None)
 
 
+def seeded(module: cst.Module, names: NameTable) -> list[cst.Call]:
+    """Returns the calls of a module that make an initializer with a seed of its own."""
+    return [call for call in find_all(module, cst.Call)
+            if _draws(names.of_tensorflow(call.func)) and _argument(call, "seed") is not None]
+
+
 def makes_tables(module: cst.Module) -> bool:
     """Whether a module makes the tables, so that `unseeded` has seen their initializers."""
     return any(dotted(call.func)[-1:] == (name,)

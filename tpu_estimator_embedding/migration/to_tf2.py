@@ -353,6 +353,7 @@ class Writer:
     def _seed(self, seed: cst.BaseExpression | None) -> None:
         """Reports a seed of the whole program from which other numbers follow."""
         if seed is None or matchers.matches(seed, matchers.Name("None")):
+            self._seeds_of_initializers()
             return
         call = random_draws.unseeded(self._source.module, self._names)
         if call is not None:
@@ -365,6 +366,14 @@ class Writer:
             return
         self.report(seed, "TEE411", f"`tf_random_seed={text_of(seed)[:60]}` is kept, but gives "
                     f"other numbers: {what}")
+
+    def _seeds_of_initializers(self) -> None:
+        """Reports seeds of initializers, which alone repeat values in every legacy run."""
+        if self.keeps_seeded_draws:
+            return
+        for call in random_draws.seeded(self._source.module, self._names):
+            self.report(call, "TEE411", f"`{text_of(call)[:60]}` draws the same values in every "
+                        "run of the legacy program; Keras 3 draws other values from the same seed")
 
     def _assigned(self, name: cst.Name, call: cst.Call) -> cst.BaseExpression | None:
         """Returns the only value of a variable, if it can be written in its place."""

@@ -24,6 +24,13 @@ _EMBEDDING = tuple(f"{root}.tpu.experimental.embedding" for root in (
 _SERVER = "tensorflow.python.training.server_lib:Server"
 _STUBS = f"{OURS}.compat.stubs"
 _V1_TPU_APIS = ("tensorflow._api.v2.compat.v1.tpu", "tensorflow.compat.v1.tpu")
+_RAW_OPS = tuple(f"tensorflow._api.v2{version}.raw_ops"
+                 for version in ("", ".compat.v1", ".compat.v2"))
+
+
+def _raw(name: str) -> str:
+    """Returns the name of an op in `tf.raw_ops`."""
+    return name.title().replace("_", "")
 
 
 def _estimator(module: str, version: str) -> Patch:
@@ -190,6 +197,9 @@ TPU_SYSTEM = (
     Patch("tensorflow_estimator.python.estimator.tpu.tpu_config:RunConfig", "__init__",
           f"{OURS}.runtime.run_config:initialize",
           "a session waits for a master that does not answer", replaces=True),
+    Patch("tensorflow_estimator.python.estimator.run_config:RunConfig", "__init__",
+          f"{OURS}.runtime.run_config:initialize_plain",
+          "errors about TF_CONFIG do not name it", replaces=True),
     _stub("tensorflow.python.client.session:BaseSession", "__init__",
           "tpu_setup:initialize_session", "a session waits for a master that does not answer"),
     *(_stub(module, name, f"tpu_devices:{name.lstrip('_')}",
@@ -231,8 +241,9 @@ TPU_SYSTEM = (
       for name in ("call_computation", "inference_on_tpu")
       for module in ("tensorflow_estimator.python.estimator.tpu.tpu_estimator",
                      "tensorflow.python.tpu.tpu_estimator")),
-    *(_stub("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_feeds:{name}",
+    *(_stub(module, _raw(name) if module.endswith("raw_ops") else name, f"tpu_feeds:{name}",
             "has no kernel without a TPU; the feeds of this machine are channels")
+      for module in ("tensorflow.python.tpu.ops.tpu_ops", *_RAW_OPS)
       for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",
                    "infeed_enqueue_tuple", "infeed_enqueue_prelinearized_buffer", "prelinearize",
                    "prelinearize_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",

@@ -16,22 +16,44 @@ _TYPES = (*_CHIEFS, "worker", "ps", _OUTSIDE)
 _FORMAT = ('Its format is {"cluster": {"chief": ["host:port"], "worker": [...], "ps": [...]}, '
            '"task": {"type": "chief", "index": 0}}.')
 
+_OBJECTS = {"cluster": "an object of job names and lists of addresses",
+            "task": "an object with type and index", "service": "an object"}
+_TEXTS = ("model_dir", "session_master", "eval_session_master")
+
 
 def check_tf_config() -> None:
-    """Checks TF_CONFIG; does nothing if it is not set, or describes no cluster.
+    """Checks TF_CONFIG; does nothing if it is not set.
 
     Raises:
-        ValueError: if it is no JSON object, the cluster has no chief or not exactly one, an
-            address has no port, or the task is missing or not part of the cluster.
+        ValueError: if its form is wrong, the cluster has no chief or not exactly one, an address
+            has no port, or the task is missing or not part of the cluster.
+    """
+    config = check_form()
+    if config.get("cluster"):
+        _check_cluster(config["cluster"])
+        _check_task(config.get("task", {}), config["cluster"])
+
+
+def check_form() -> dict[str, Any]:
+    """Checks the types of the parts of TF_CONFIG, and returns it; {} if it is not set.
+
+    Raises:
+        ValueError: if it is no JSON object, or a part that TensorFlow reads has another type.
     """
     text = os.environ.get(VARIABLE)
     if not text:
-        return
+        return {}
     config = _parse(text)
-    cluster = config.get("cluster")
-    if cluster:
-        _check_cluster(cluster)
-        _check_task(config.get("task"), cluster)
+    for name, rule in _OBJECTS.items():
+        checks.check(isinstance(config.get(name, {}), dict), f"{name} in {VARIABLE}", rule,
+                     config.get(name), _FORMAT)
+    kind, index = (config.get("task", {}).get(name) for name in ("type", "index"))
+    for what, value in (("type of task", kind), *((name, config.get(name)) for name in _TEXTS)):
+        checks.check(value is None or isinstance(value, str), f"{what} in {VARIABLE}", "a str",
+                     value, _FORMAT)
+    checks.check(index is None or str(index).isdecimal(),  # TensorFlow accepts text too
+                 f"index of task in {VARIABLE}", "an int of at least 0", index, _FORMAT)
+    return config
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -43,9 +65,7 @@ def _parse(text: str) -> dict[str, Any]:
     return config
 
 
-def _check_cluster(cluster: Any) -> None:
-    checks.check(isinstance(cluster, dict), f"cluster in {VARIABLE}",
-                 "an object of job names and lists of addresses", cluster, _FORMAT)
+def _check_cluster(cluster: Mapping[str, Any]) -> None:
     chiefs = [job for job in _CHIEFS if job in cluster] or ["chief"]
     for job in chiefs:
         count = len(cluster.get(job, ()))
@@ -66,10 +86,7 @@ def _is_address(address: object) -> bool:
     return isinstance(address, str) and address.rpartition(":")[2].isdecimal() and ":" in address
 
 
-def _check_task(task: Any, cluster: Mapping[str, Collection[object]]) -> None:
-    task = {} if task is None else task
-    checks.check(isinstance(task, dict), f"task in {VARIABLE}",
-                 "an object with type and index", task, _FORMAT)
+def _check_task(task: Mapping[str, Any], cluster: Mapping[str, Collection[object]]) -> None:
     kind, index = task.get("type"), task.get("index")
     types = [name for name in _TYPES if name in cluster or name == _OUTSIDE]
     checks.check(kind in types, f"type of task in {VARIABLE}",
@@ -78,9 +95,7 @@ def _check_task(task: Any, cluster: Mapping[str, Collection[object]]) -> None:
                      'If "cluster" is set in TF_CONFIG, task type must be set.'))
     checks.check(index is not None, f"index of task in {VARIABLE}", "an int of at least 0", index,
                  _FORMAT, sentence='If "cluster" is set in TF_CONFIG, task index must be set.')
-    is_index = str(index).isdecimal()  # TensorFlow accepts text too
-    checks.check(is_index, f"index of task in {VARIABLE}", "an int of at least 0", index)
     size = len(cluster.get(str(kind), ()))
-    checks.check(kind == _OUTSIDE or int(index) < size, f"index of task in {VARIABLE}",
+    checks.check(kind == _OUTSIDE or int(str(index)) < size, f"index of task in {VARIABLE}",
                  f"less than {size}, the number of {kind} tasks in the cluster", index, sentence=(
                      f"{index} is not a valid task_id for task_type {kind} in the cluster_spec."))

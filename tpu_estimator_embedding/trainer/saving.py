@@ -10,6 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.checkpoint.contents import CheckpointContents
+from tpu_estimator_embedding.checkpoint.model_directory import (
+    explained_state,
+    explained_writes,
+    warn_of_unnamed_checkpoints,
+)
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
 from tpu_estimator_embedding.types import Tensor
 
@@ -56,23 +61,27 @@ class Saving:
         """Restores the newest checkpoint; later calls complete it where variables are new.
 
         Raises:
-            ValueError: the newest checkpoint is one of the Estimator.
+            ValueError: the newest checkpoint is one of the Estimator, or TensorFlow cannot read the
+                file `checkpoint`.
         """
         if self._directory is None:
             return
         if self._manager is None:
-            self._manager = tf.train.CheckpointManager(
-                tf.train.Checkpoint(**objects), self._directory, self._keep,
-                keep_checkpoint_every_n_hours=self._keep_hours)
+            warn_of_unnamed_checkpoints(self._directory)
+            with explained_writes(self._directory):
+                self._manager = tf.train.CheckpointManager(
+                    tf.train.Checkpoint(**objects), self._directory, self._keep,
+                    keep_checkpoint_every_n_hours=self._keep_hours)
             self.restore_newer()
         elif self._status is not None:
             self._status.assert_existing_objects_matched()
 
     def restore_newer(self) -> None:
         """Restores the newest checkpoint, unless training has gone beyond it in this process."""
-        if self._manager is None or self._has_trained:
+        if self._directory is None or self._manager is None or self._has_trained:
             return
-        newest = tf.train.latest_checkpoint(self._directory)
+        with explained_state(self._directory):
+            newest = tf.train.latest_checkpoint(self._directory)
         if newest is None or newest == self._restored:
             return
         if not _is_of_tf2(newest):
@@ -98,11 +107,11 @@ class Saving:
 
     def save(self, step: int) -> None:
         """Saves a checkpoint, unless there is one of the step, or none is to be saved."""
-        if self._manager is None or not (self._steps or self._seconds):
+        if self._directory is None or self._manager is None or not (self._steps or self._seconds):
             return
         self._saved_at = time.monotonic()
         if not str(self._manager.latest_checkpoint).endswith(f"-{step}"):
-            with self._completed():
+            with self._completed(), explained_writes(self._directory):
                 self._manager.save(checkpoint_number=step)
 
     def write_results(self, results: Mapping[str, float], directory: str | None) -> None:

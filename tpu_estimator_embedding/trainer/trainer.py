@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.model_directory import explained_state
 from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.ops.nests import own_containers
@@ -304,7 +305,10 @@ class Trainer:
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the newest checkpoint in model_dir; None if there is none."""
-        return tf.train.latest_checkpoint(self.model_dir) if self.model_dir else None
+        if not self.model_dir:
+            return None
+        with explained_state(self.model_dir):
+            return tf.train.latest_checkpoint(self.model_dir)
 
     def eval_dir(self, name: str | None = None) -> str | None:
         """Returns the directory with the results of evaluations; None without model_dir."""

@@ -59,6 +59,17 @@ def test_elements_arrive_once_and_in_order():
         run(lambda: tpu_ops.infeed_dequeue(tf.int32, []), seconds=0.3)
 
 
+@pytest.mark.parametrize("raw_ops", [tf.raw_ops, v1.raw_ops], ids=["v2", "v1"])
+def test_raw_ops_use_the_same_feeds(raw_ops):
+    run(lambda: raw_ops.InfeedEnqueueTuple(inputs=[tf.constant(3), tf.constant([0.5])],
+                                           shapes=[[], [1]], device_ordinal=0))
+    assert take((tf.int32, []), (tf.float32, [1])) == [3, 0.5]
+    feed(4)
+    assert run(lambda: raw_ops.InfeedDequeueTuple(dtypes=[tf.int32], shapes=[[]])) == [4]
+    run(lambda: raw_ops.OutfeedEnqueueTuple(inputs=[tf.constant(5)]))
+    assert run(lambda: raw_ops.OutfeedDequeue(dtype=tf.int32, shape=[], device_ordinal=0)) == 5
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_many_threads_neither_lose_nor_double_an_element(threads):
     each = 40

@@ -131,6 +131,26 @@ def test_sum_that_cannot_be_connected_is_refused(tmp_path, add, control_flow):
         v1.enable_control_flow_v2()
 
 
+def test_gradients_that_are_summed_before_a_branch_may_be_applied_in_it(tmp_path):
+    """As the page on troubleshooting says."""
+    def train_op(loss):
+        optimizer, step = v1.train.GradientDescentOptimizer(0.5), v1.train.get_global_step()
+        gradients = v1.tpu.CrossShardOptimizer(optimizer).compute_gradients(loss)
+        summed = [(v1.tpu.cross_replica_sum(gradient), variable)
+                  for gradient, variable in gradients]
+        apply = tf.cond(step < 1, lambda: optimizer.apply_gradients(summed), tf.no_op)
+        return tf.group(apply, v1.assign_add(step, 1))
+
+    spec = replica_model.new_spec(StochasticGradientDescentParameters(0.5))
+    before, after, later = train(tmp_path / "branch", new_model_fn(linear, train_op), 2,
+                                 max_steps=2, spec=spec)
+    expected = changes(tmp_path, "one", 1)
+    assert_same_values({"kernel": after["kernel"] - before["kernel"],
+                        "t": after["t"] - before["t"]}, expected)
+    np.testing.assert_array_equal(later["kernel"], after["kernel"])  # the branch was not taken
+    assert np.abs(later["t"] - after["t"]).max() > 0
+
+
 def test_gradient_of_py_function_needs_one_replica(tmp_path):
     def predict(features, params):
         predictions = linear(features, params)

@@ -4,6 +4,9 @@
 import os
 import re
 import shlex
+import sys
+import tempfile
+import textwrap
 from unittest import mock
 
 import numpy as np
@@ -12,6 +15,7 @@ import tensorflow as tf
 
 from tests.checkpoint.saved import save_v1, variables
 from tests.estimator import counting
+from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint, cli
 from tpu_estimator_embedding.checkpoint import savers
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
@@ -143,8 +147,8 @@ def test_damaged_checkpoint_names_the_way_out(damage, sentence, tmp_path):
             CALLS[call](estimator)
 
 
-@pytest.mark.parametrize("content, what", [(None, "no"), ("junk", "a damaged"),
-                                           ('model_checkpoint_path: "mod', "a damaged")])
+@pytest.mark.parametrize("content, what", [(None, "missing"), ("junk", "damaged"),
+                                           ('model_checkpoint_path: "mod', "damaged")])
 @pytest.mark.parametrize("call", CALLS)
 def test_checkpoints_that_no_state_file_names_are_named(call, content, what, tmp_path, monkeypatch):
     estimator = train(tmp_path, 5, steps=12)
@@ -160,7 +164,7 @@ def test_checkpoints_that_no_state_file_names_are_named(call, content, what, tmp
     assert not warnings
     CALLS[call](estimator)
     assert len(warnings) == 1
-    assert f"{tmp_path} has model.ckpt-12, but {what} file `checkpoint`," in warnings[0]
+    assert f"its file `checkpoint` is {what}. {tmp_path} has model.ckpt-12." in warnings[0]
     # The way out, as it stands there.
     eval(warnings.pop().partition("write the file: ")[2], {"tf": tf})
     assert estimator.evaluate(input_fn, steps=1)["global_step"] == 12
@@ -184,6 +188,64 @@ def test_state_file_that_tensorflow_cannot_read_names_the_way_out(
     (tmp_path / "checkpoint").write_bytes(content)
     with pytest.raises(ValueError, match="There is no checkpoint. Remove the file"):
         CALLS[call](estimator)
+
+
+READS = {"latest_checkpoint": lambda estimator: estimator.latest_checkpoint(),
+         "get_variable_names": lambda estimator: estimator.get_variable_names(),
+         "get_variable_value": lambda estimator: estimator.get_variable_value("words")}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_reads_without_a_state_file_name_the_way_out(read, tmp_path):
+    estimator = train(tmp_path, 5)
+    (tmp_path / "checkpoint").write_text("")
+    with pytest.raises(ValueError, match=f"^Invalid checkpoint state loaded from {tmp_path}: its "
+                       f"file `checkpoint` is damaged. {tmp_path} has model.ckpt-1. To load"):
+        READS[read](estimator)
+    (tmp_path / "checkpoint").write_text("junk")
+    if read == "latest_checkpoint":  # as in TensorFlow
+        assert estimator.latest_checkpoint() is None
+        return
+    with pytest.raises(ValueError, match=f"^Could not find trained model in model_dir: {tmp_path}: "
+                       f"its file `checkpoint` is damaged. {tmp_path} has") as error:
+        READS[read](estimator)
+    eval(str(error.value).partition("write the file: ")[2], {"tf": tf})
+    assert len(READS[read](estimator)) > 1
+
+
+def test_missing_index_is_named_by_calls_that_go_on_without_it(tmp_path, monkeypatch):
+    estimator = train(tmp_path, 5)
+    (tmp_path / "model.ckpt-1.index").unlink()
+    missing = f"the index of {tmp_path}/model.ckpt-1 is missing. Restore its files, or"
+    for read in ("get_variable_names", "get_variable_value"):
+        with pytest.raises(ValueError, match="^Could not find trained model .*: " + missing):
+            READS[read](estimator)
+    with mock.patch.object(tf.compat.v1.logging, "warning") as warning:
+        estimator.evaluate(input_fn, steps=1)
+    assert missing in "".join(call.args[0] % call.args[1:] for call in warning.call_args_list)
+
+
+# Root may write anywhere.
+TRAIN_AS_NOBODY = """
+    import os, sys
+    from tests.estimator.restore.test_restore_errors import train
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if not os.getuid():
+        os.setuid(65534)
+    train(sys.argv[1], 5)
+"""
+
+
+def test_directory_that_cannot_be_written_is_named():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o555)
+        done = start([sys.executable, "-c", textwrap.dedent(TRAIN_AS_NOBODY), folder])
+        os.chmod(folder, 0o755)
+    last = done.stderr.splitlines()[-1]
+    assert f"PermissionDeniedError: {folder}/" in last
+    assert last.endswith(f"; Permission denied. `model_dir` must be a directory that this process "
+                         f"may write to, got '{folder}'. Give another one, or change its "
+                         "permissions.")
 
 
 def test_averages_of_parts_name_what_the_saver_needs(tmp_path):

@@ -121,14 +121,14 @@ RUN_ALL = """
 """
 
 
-# Migrates one program to TF2 and to layers, another one to Keras RS, and records that one.
+# Migrates one program to TF2 and to layers, another one to Keras RS, and records others.
 PREPARE = """
     import pathlib, sys
     from tpu_estimator_embedding.migration import captured_config, captured_file
     from tpu_estimator_embedding.migration.rewrite import rewrite
     from tpu_estimator_embedding.migration.verify import recorded_run
     from tpu_estimator_embedding.migration.verify.recording import RecordingSettings
-    root, program, adagrad, settings = sys.argv[1:]
+    root, program, adagrad, *recorded = sys.argv[1:]
     for path, stages in ((program, ("tf2", "layers", "tf2 keras", "layers keras")),
                          (adagrad, ("keras-rs",))):
         captured = captured_config.capture(path, ["never"], steps=1)
@@ -145,8 +145,14 @@ PREPARE = """
                             stage == "keras-rs" and "No module named 'keras" in one.message)]
             (new / "program.py").write_bytes(result.data)
             (new / "embedding_config.py").write_text(text)
-    recorded_run.run(RecordingSettings.load(settings))
+    for settings in recorded:
+        recorded_run.run(RecordingSettings.load(settings))
 """
+
+TRAIN = "estimator.train(input_fn, max_steps=20)"
+TRAIN_TWICE = """\
+estimator.train(input_fn, steps=2)
+    estimator.train(input_fn, steps=30)"""
 
 
 @pytest.fixture(name="runs", scope="module")
@@ -163,29 +169,37 @@ def runs_of_all_programs(tmp_path_factory):
         *(plant(directory, f"tf2 {name}", new["tf2"], replacements)
           for name, replacements in TF2_PLANTS.items()),
         *(plant(directory, stage, new[stage], []) for stage in STAGES[1:-1]),
-        *([plant(directory, "keras-rs", new["keras-rs"], [], "adagrad")] if HAS_KERAS_RS else [])])
+        *([plant(directory, "keras-rs", new["keras-rs"], [], "adagrad")] if HAS_KERAS_RS else []),
+        plant(directory, "trained twice tf2", new["tf2"], [(TRAIN, TRAIN_TWICE)],
+              "trained twice", 2),
+        *(plant(directory, f"trained once {stage}", new[stage],
+                [(TRAIN, TRAIN.replace("max_steps=20", limit))], "trained twice", 2)
+          for stage, limit in (("tf2", "max_steps=2"), ("layers", "steps=2")))])
     return directory, done
 
 
 def migrated_programs(directory):
     """Migrates the program to all stages; for Keras RS one with another optimizer.
 
-    That one is recorded, too, as `adagrad`.
+    That one is recorded, too, as `adagrad`, and one with two calls of `train`.
     """
-    adagrad = directory / "adagrad.py"
-    adagrad.write_text(PROGRAM.read_text().replace(
-        "AdamParameters(0.1, epsilon=1e-6)", "AdagradParameters(0.1)"))
-    (directory / "adagrad").mkdir()
-    settings = RecordingSettings(str(adagrad), (str(directory / "never"),),
-                                 str(directory / "adagrad"), STEPS, True).save()
+    settings = []
+    for name, old, new in (
+            ("adagrad", "AdamParameters(0.1, epsilon=1e-6)", "AdagradParameters(0.1)"),
+            ("trained twice", TRAIN, TRAIN_TWICE)):
+        (directory / f"{name}.py").write_text(PROGRAM.read_text().replace(old, new))
+        (directory / name).mkdir()
+        settings.append(RecordingSettings(
+            str(directory / f"{name}.py"), (str(directory / "never"),), str(directory / name),
+            STEPS, True).save())
     done = start([sys.executable, "-c", PREPARE.replace("\n    ", "\n"), directory, PROGRAM,
-                  adagrad, settings])
+                  directory / "adagrad.py", *settings])
     assert done.returncode == 0, done.stderr
     return {stage: {path.name: path.read_text() for path in (directory / f"to {stage}").iterdir()}
             for stage in STAGES}
 
 
-def plant(directory, name, files, replacements, reference="runs/legacy"):
+def plant(directory, name, files, replacements, reference="runs/legacy", steps=STEPS):
     """Writes a program with a difference; returns the settings that run it."""
     run = directory / name
     run.mkdir()
@@ -196,7 +210,7 @@ def plant(directory, name, files, replacements, reference="runs/legacy"):
         texts[file] = texts[file].replace(old, new)
     for file, text in texts.items():
         (run / file).write_text(text)
-    return RecordingSettings(str(run / "program.py"), (str(run / "model"),), str(run), STEPS, False,
+    return RecordingSettings(str(run / "program.py"), (str(run / "model"),), str(run), steps, False,
                              reference=str(directory / reference)).save()
 
 
@@ -262,6 +276,27 @@ def test_keras_model_agrees_bit_for_bit(verify):
     found = verify("layers")
     assert found.agree, found.to_text()
     assert not found.notes and len(found.steps) == STEPS
+
+
+@pytest.mark.parametrize("plant", ["trained twice tf2", "trained once tf2", "trained once layers"])
+def test_first_of_several_trainings_is_compared(verify, plant):
+    found = verify(plant, "trained twice")
+    assert found.agree and len(found.steps) == 2, found.to_text()
+    assert found.notes == (f"the program's first call of train has 2 steps, fewer than {STEPS}, "
+                           "and verify follows that call only",)
+
+
+def test_migrated_program_trains_the_steps_of_the_first_training(monkeypatch):
+    asked = []
+
+    def record(settings):
+        asked.append(settings.steps)
+        return RecordedResult((0.5, 0.25), {}, (), (), True, steps=2)
+
+    monkeypatch.setattr(comparison, "record", record)
+    monkeypatch.setattr(comparison, "compare_runs", lambda *runs, **tolerance: None)
+    comparison.compare(PROGRAM, MIGRATED)
+    assert asked == [20, 2]
 
 
 @pytest.mark.parametrize("stage", ["tf2 keras", "layers keras"])

@@ -128,6 +128,9 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
     A TF2 program takes one batch from a tf.data.Dataset for each step. Its first step is run one
     extra time, so that all its variables exist before they are set.
 
+    If the first call of `train` of the legacy program has fewer steps than `steps`, those are
+    compared. A TF2 program takes the steps that its first call lacks from the next one.
+
     A program of the stage `keras3` runs on the backend that KERAS_BACKEND names. It restores what
     `checkpoint.convert` makes of the legacy program's initial values, and what it saves after each
     step is converted back. Activations are not compared.
@@ -168,7 +171,7 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         a = record(RecordingSettings(os.fspath(legacy), tuple(arguments), str(old), steps,
                                      is_legacy=True, is_tf1=is_tf1))
         own = arguments if migrated_arguments is None else migrated_arguments
-        b = record(RecordingSettings(os.fspath(migrated), tuple(own), str(new), steps,
+        b = record(RecordingSettings(os.fspath(migrated), tuple(own), str(new), a.steps,
                                      is_legacy=False, reference=str(old),
                                      names=tuple((names or {}).items()),
                                      step_timeout=step_timeout))

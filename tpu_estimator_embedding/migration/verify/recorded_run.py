@@ -223,9 +223,9 @@ def _train(train: Callable[..., object], estimator: TPUEstimator, arguments: Map
     replicas = estimator.config.tpu_config.num_shards or 1
     steps = limited_steps(settings.steps, arguments)
     notes = () if steps == settings.steps else (
-        f"the program's first call of train has {steps} steps, fewer than {settings.steps}",)
-    recorded = RecordedInput(arguments["input_fn"], settings,
-                             (settings.steps + READ_AHEAD) * replicas)
+        f"the program's first call of train has {steps} steps, fewer than {settings.steps}, and "
+        "verify follows that call only",)
+    recorded = RecordedInput(arguments["input_fn"], settings, (steps + READ_AHEAD) * replicas)
     with step_checkpoints.collected() as found:
         checkpoints = StepCheckpoints(settings.directory, settings.reference, found)
         of_model = ModelVariables()
@@ -238,7 +238,7 @@ def _train(train: Callable[..., object], estimator: TPUEstimator, arguments: Map
                           is_seedless=recorded.is_seedless, tables=found.table_variables,
                           trainable=checkpoints.trainable, num_replicas=replicas,
                           of_hooks=tuple(sorted(checkpoints.names - of_model.names)),
-                          notes=notes)
+                          steps=steps, notes=notes)
 
 
 if __name__ == "__main__":

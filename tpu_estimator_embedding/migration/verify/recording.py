@@ -99,6 +99,7 @@ class RecordedResult:
         trainable: dense variables that are trained, in the order in which they were made.
         of_hooks: variables that hooks have made, after model_fn.
         num_replicas: that share a batch; the loss is that of one of them.
+        steps: that the first call of train of an Estimator was to train; 0 of a TF2 program.
         evaluation: results of the first evaluation after training; None without one.
         notes: what was not compared: of a TF2 program, and steps that the program does not have.
         differences: initial values of a TF2 program that differ, and missing variables.
@@ -116,6 +117,7 @@ class RecordedResult:
     trainable: tuple[str, ...] = ()
     of_hooks: tuple[str, ...] = ()
     num_replicas: int = 1
+    steps: int = 0
     evaluation: dict[str, float] | None = None
     notes: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import faulthandler
 import functools
+import inspect
 import os
 import pathlib
 import sys
@@ -90,6 +91,13 @@ class StepTimeout:
         os._exit(STATUS)
 
 
+def _add_trial(arguments: dict[str, Any]) -> None:
+    """Adds the trial to the steps of `Model.fit`, which counts them by itself."""
+    for name in ("steps", "max_steps"):
+        if arguments.get(name) is not None:
+            arguments[name] += 1
+
+
 class StepsDoneError(RuntimeError):
     """All steps are done, or cannot be compared; it ends the program."""
 
@@ -138,16 +146,20 @@ class TF2Run:
         """Lets a program with a Trainer evaluate after training, once."""
         trainer = getattr(sys.modules[module], self.trainers[module])
         with contextlib.ExitStack() as stack:
-            stack.enter_context(wrapped(trainer, "train", self._train))
+            is_fit = trainer.__name__ == "KerasTrainer"
+            stack.enter_context(wrapped(trainer, "train", functools.partial(self._train, is_fit)))
             if "evaluate" in vars(trainer):
                 stack.enter_context(wrapped(trainer, "evaluate", self._evaluate))
             yield
 
-    def _train(self, original: Callable[..., Trainer], trainer: Trainer, *args: object,
-               **kwargs: object) -> Trainer:
+    def _train(self, is_fit: bool, original: Callable[..., Trainer], trainer: Trainer,
+               *args: object, **kwargs: object) -> Trainer:
         self._check_open()
+        given = inspect.signature(original).bind(trainer, *args, **kwargs)
+        if is_fit and self._counterparts is None:
+            _add_trial(given.arguments)
         try:
-            return original(trainer, *args, **kwargs)
+            return original(*given.args, **given.kwargs)
         except Exception:
             if self.result is None:
                 raise

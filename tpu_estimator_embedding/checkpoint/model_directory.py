@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors about a model directory and its file `checkpoint`, which names the newest checkpoint.
+
+TensorFlow starts anew where the file, or the index of what it names, is missing or damaged.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.savers import WAY_OUT_OF_DAMAGE
+
+_INDEX = re.compile(r"(?:model\.)?ckpt-(\d+)\.index")
+
+
+@contextlib.contextmanager
+def explained_state(model_dir: str) -> Iterator[None]:
+    """Adds what is wrong with the file, and the way out, to TensorFlow's ValueErrors.
+
+    Raises:
+        ValueError: if TensorFlow cannot read the file, or finds no checkpoint by it.
+    """
+    try:
+        yield
+    except ValueError as error:
+        problem = _problem(model_dir)
+        if not problem or problem in str(error):
+            raise
+        raise ValueError(f"{str(error).rstrip('.')}: {problem}") from error
+
+
+@contextlib.contextmanager
+def explained_writes(model_dir: str) -> Iterator[None]:
+    """Names `model_dir`, and the way out, in an error about files in it that cannot be written.
+
+    Raises:
+        tf.errors.PermissionDeniedError: if this process may not write to `model_dir`.
+    """
+    try:
+        yield
+    except tf.errors.PermissionDeniedError as error:
+        if model_dir not in str(error.message):
+            raise
+        raise tf.errors.PermissionDeniedError(error.node_def, error.op, (
+            f"{error.message}. " + checks.complaint(
+                "model_dir", "a directory that this process may write to", model_dir,
+                "Give another one, or change its permissions."))) from error
+
+
+def warn_of_unnamed_checkpoints(model_dir: str) -> None:
+    """Warns of checkpoints in `model_dir` that TensorFlow does not see, and starts anew beside.
+
+    Raises:
+        ValueError: if TensorFlow cannot read the file `checkpoint`, because it is empty, for
+            instance.
+    """
+    with explained_state(model_dir):
+        tf.train.get_checkpoint_state(model_dir)
+    problem = _problem(model_dir)
+    if problem:
+        tf.compat.v1.logging.warning(
+            "tpu_estimator_embedding: as in TensorFlow, no checkpoint of %s is loaded; training "
+            "starts at step 0 and overwrites checkpoints, and other calls use initial values: %s",
+            model_dir, problem)
+
+
+def _problem(model_dir: str) -> str:
+    """Returns what hides the newest checkpoint, and the way out; "" if nothing does."""
+    if not tf.io.gfile.isdir(model_dir):
+        return ""
+    steps = {int(found[1]): found[0].removesuffix(".index")
+             for found in map(_INDEX.fullmatch, tf.io.gfile.listdir(model_dir)) if found}
+    newest = os.path.join(model_dir, steps[max(steps)]) if steps else ""
+    try:
+        state = tf.train.get_checkpoint_state(model_dir)
+    except ValueError:
+        state = None
+    if state is not None:
+        named = state.model_checkpoint_path
+        is_there = not named or any(map(tf.io.gfile.exists, (f"{named}.index", named)))
+        return "" if is_there else f"the index of {named} is missing. {WAY_OUT_OF_DAMAGE}"
+    is_damaged = tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
+    if not newest:
+        return ("its file `checkpoint` is damaged. There is no checkpoint. Remove the file."
+                if is_damaged else "")
+    return (f"its file `checkpoint` is {'damaged' if is_damaged else 'missing'}. {model_dir} has "
+            f"{os.path.basename(newest)}. To load this one, write the file: "
+            f"tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {newest!r})")
