@@ -73,7 +73,8 @@ def _evaluate(estimator: "TPUEstimator", logs: ClickLogs) -> dict[str, float]:
     input_fn = make_input_fn(logs.eval_files)
     trained = estimator.evaluate(input_fn)
     checkpoint = with_untrained_tables(
-        pathlib.Path(estimator.model_dir), estimator.latest_checkpoint(), model.is_table)
+        pathlib.Path(estimator.model_dir), tf.train.latest_checkpoint(estimator.model_dir),
+        model.is_table)
     untrained = estimator.evaluate(input_fn, checkpoint_path=checkpoint, name="untrained_tables")
     return {"loss": float(trained["loss"]), "AUC, trained tables": float(trained["auc"]),
             "AUC, untrained tables": float(untrained["auc"]),

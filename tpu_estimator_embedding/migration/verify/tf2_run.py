@@ -91,7 +91,7 @@ class StepTimeout:
         os._exit(STATUS)
 
 
-def _add_trial(arguments: dict[str, Any]) -> None:
+def _add_trial(arguments: dict[str, int]) -> None:
     """Adds the trial to the steps of `Model.fit`, which counts them by itself."""
     for name in ("steps", "max_steps"):
         if arguments.get(name) is not None:
