@@ -120,5 +120,13 @@ def test_the_command_line_chooses_what_a_program_does_not_give(monkeypatch):
         saving_choice.chosen(None, "False")
 
 
+def test_a_hook_that_is_used_again_saves_as_the_later_training_chooses(tmp_path):
+    hook = tf.compat.v1.train.CheckpointSaverHook(str(tmp_path), save_steps=EVERY)
+    train(tmp_path, [hook], steps=EVERY, checkpoint_at_start=False)
+    before = checkpoints_of(tmp_path)
+    train(tmp_path, [hook], steps=2 * EVERY)
+    assert checkpoints_of(tmp_path)[EVERY] > before[EVERY]
+
+
 def test_the_hook_saves_at_its_start_as_tensorflows():
     assert SaverHook.saves_at_start

@@ -27,16 +27,17 @@ def with_saver_hooks(estimator_spec: upstream.model_fn.EstimatorSpec,
         model_dir: the directory of its checkpoints.
         choice: how it saves.
     """
-    if choice.is_tensorflows:
-        return estimator_spec
     own_class = AsynchronousSaverHook if choice.is_asynchronous else SaverHook
     savers = [hook for hook in (*hooks, *estimator_spec.training_chief_hooks)
               if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)]
     for saver in savers:
-        if type(saver) is tf.compat.v1.train.CheckpointSaverHook:
+        if type(saver) is tf.compat.v1.train.CheckpointSaverHook and not choice.is_tensorflows:
             saver.__class__ = own_class
-        if isinstance(saver, SaverHook):
+        if isinstance(saver, SaverHook):  # an earlier training may have chosen otherwise
             saver.saves_at_start = choice.at_start
+    if choice.is_tensorflows:
+        return estimator_spec
+    for saver in savers:
         if not isinstance(saver, own_class):
             tf.compat.v1.logging.warning(
                 "tpu_estimator_embedding: %s, a class of its own, saves %s.", type(saver).__name__,

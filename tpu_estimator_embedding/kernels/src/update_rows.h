@@ -3,8 +3,6 @@
 #ifndef TPU_ESTIMATOR_EMBEDDING_UPDATE_ROWS_H_
 #define TPU_ESTIMATOR_EMBEDDING_UPDATE_ROWS_H_
 
-#include <algorithm>
-
 #include "row_kernels.h"
 #include "rules.h"
 #include "sum_gradients.h"
