@@ -115,8 +115,8 @@ def test_plan_that_does_not_fit_is_an_error_with_what_would(monkeypatch, capsys,
         table_to_config_dict={"words": TableConfig(10 ** 9, 64)},
         feature_to_config_dict={"title": FeatureConfig("words")},
         optimization_parameters=AdagradParameters(0.1))
-    captured = types.SimpleNamespace(
-        spec=spec, constructor_arguments={"num_hosts": 1, "use_tpu": True})
+    captured = types.SimpleNamespace(constructor_arguments={
+        "embedding_config_spec": spec, "num_hosts": 1, "use_tpu": True})
     assert plan_report.show(captured, None, None, tmp_path / "plan.png") == 1
     shown = capsys.readouterr()
     assert "words  1000000000" in shown.out

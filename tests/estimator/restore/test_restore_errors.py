@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import sys
-import tempfile
 import textwrap
 from unittest import mock
 
@@ -225,26 +224,24 @@ def test_missing_index_is_named_by_calls_that_go_on_without_it(tmp_path, monkeyp
     assert missing in "".join(call.args[0] % call.args[1:] for call in warning.call_args_list)
 
 
-# Root may write anywhere.
-TRAIN_AS_NOBODY = """
-    import os, sys
+TRAIN = """
+    import sys
     from tests.estimator.restore.test_restore_errors import train
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    if not os.getuid():
-        os.setuid(65534)
     train(sys.argv[1], 5)
 """
 
 
-def test_directory_that_cannot_be_written_is_named():
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o555)
-        done = start([sys.executable, "-c", textwrap.dedent(TRAIN_AS_NOBODY), folder])
-        os.chmod(folder, 0o755)
+def test_directory_that_cannot_be_written_is_named(tmp_path):
+    tmp_path.chmod(0o555)
+    command = [sys.executable, "-c", textwrap.dedent(TRAIN), tmp_path]
+    if not os.getuid():  # root may write anywhere, with its capabilities
+        command[:0] = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"]
+    done = start(command)
+    tmp_path.chmod(0o755)
     last = done.stderr.splitlines()[-1]
-    assert f"PermissionDeniedError: {folder}/" in last
+    assert f"PermissionDeniedError: {tmp_path}/" in last
     assert last.endswith(f"; Permission denied. `model_dir` must be a directory that this process "
-                         f"may write to, got '{folder}'. Give another one, or change its "
+                         f"may write to, got '{tmp_path}'. Give another one, or change its "
                          "permissions.")
 
 
