@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the documentation: `python -m release docs`."""
 
+import builtins
 import difflib
 import os
 import pathlib
 import sys
+
+from docutils import nodes
+from sphinx import addnodes
 
 DOCS = pathlib.Path(__file__).parent
 GUIDE = DOCS.parent / "migration_guide"
@@ -51,6 +55,14 @@ def write_tables(app: object) -> None:
             difflib.unified_diff(*lines, "before.py", "after_imports.py", n=0)))
 
 
+def keep_builtin_types(app: object, page: nodes.document) -> None:
+    """Keeps the type `bytes` of an argument from matching attributes of that name."""
+    for reference in page.findall(addnodes.pending_xref):
+        if hasattr(builtins, reference["reftarget"]):
+            reference.attributes.pop("refspecific", None)
+
+
 def setup(app: object) -> None:
-    """Registers what runs before the pages are read."""
+    """Registers what runs before and after the pages are read."""
     app.connect("builder-inited", write_tables)  # type: ignore[attr-defined]
+    app.connect("doctree-read", keep_builtin_types)  # type: ignore[attr-defined]
