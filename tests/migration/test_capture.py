@@ -2,6 +2,7 @@
 """`migrate --capture` on whole programs."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -140,6 +141,30 @@ def test_a_program_without_an_estimator_is_reported(tmp_path):
     assert done.returncode == 2
     assert "TEE304 program ended without a TPUEstimator" in done.stderr
     assert done.stdout == ""
+
+
+NO_TABLES = """
+estimator = tf.estimator.tpu.TPUEstimator(
+    model_fn, "plain", tf.estimator.tpu.RunConfig(), train_batch_size=2)
+"""
+
+
+def test_estimators_without_tables_are_skipped_until_model_fn(tmp_path):
+    source = FAILS.replace("tf.cond(loss > 0.1, lambda: ", "").replace(", tf.no_op)", "")
+    source = source.replace('features["word"])', 'tf.cast(features["word"], tf.float32))')
+    with_tables = source[source.index("estimator ="):]
+    [dense] = re.findall("loss = .*", source)
+    source = source.replace(dense, dense + ' * tf.get_variable("weight", [])')
+    plain = source.replace(with_tables, NO_TABLES + "estimator.train(input_fn, max_steps=1)\n")
+    (tmp_path / "program.py").write_text(plain + with_tables)
+    done = start([*MIGRATE, "--capture-steps", "1", "program.py", "--capture"], cwd=tmp_path)
+    assert "+TABLE_VARIABLES = " in done.stdout, done.stderr
+    (tmp_path / "program.py").write_text(plain.replace("max_steps=1", "max_steps=-1"))
+    done = start([*MIGRATE, "--capture-steps", "1", "program.py", "--capture"], cwd=tmp_path)
+    assert "ValueError: " in done.stderr and "AttributeError" not in done.stderr
+    (tmp_path / "program.py").write_text(plain)
+    done = start([*MIGRATE, "--capture-steps", "1", "program.py", "--capture"], cwd=tmp_path)
+    assert "TEE304 program ended without a TPUEstimator with tables that calls" in done.stderr
 
 
 @pytest.mark.parametrize("arguments, sentence", [

@@ -82,7 +82,8 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
     else:
         found = program_capture.capture(run, set_up)
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
-    spec = found.constructor_arguments["embedding_config_spec"]
+    spec = found.spec
+    assert spec is not None
     plan = spec_to_plan(spec, training=True,
                         num_hosts=found.constructor_arguments["num_hosts"] or 1)
     return CapturedConfig(pathlib.Path(path).name, plan,
@@ -145,7 +146,10 @@ def _installed_files(folder: pathlib.Path) -> set[pathlib.Path]:
 def _run_to_model_fn(
         run: Callable[[program_capture.SetUp], None], set_up: ProgramSetup, path: str,
 ) -> tuple[program_capture.Captured, Mapping[str, str] | None, str | None]:
-    """Returns what was captured, and the names of its tables or the error before they are known."""
+    """Returns what was captured, and the names of its tables or the error before they are known.
+
+    As in `runtime.capture`, an estimator without tables is skipped.
+    """
     made: dict[int, program_capture.Captured] = {}
     reached: list[tuple[program_capture.Captured, Mapping[str, str]]] = []
 
@@ -156,6 +160,8 @@ def _run_to_model_fn(
 
     def stop(original: Callable[..., None], estimator: "TPUEstimator",
              arguments: dict[str, Any]) -> None:
+        if made[id(estimator)].spec is None:
+            return original(**arguments)
         names = {table: found.table for table, found in arguments["step"].names.items()}
         reached.append((made[id(estimator)], names))
         raise _NamesKnown(names)
@@ -168,14 +174,15 @@ def _run_to_model_fn(
     try:
         run_watched(set_up)
     except (_NamesKnown, Exception) as error:
-        if not reached and not made:
+        with_tables = [found for found in made.values() if found.spec is not None]
+        if not with_tables:
             raise
         if not reached:
-            return [*made.values()][-1], None, _told(error, path)
+            return with_tables[-1], None, _told(error, path)
     if not reached:
         raise program_capture.NoEstimatorError(
-            "The program ended without a TPUEstimator that calls its model_fn: the names of its "
-            "tables are not known. Its own arguments come after `--`.")
+            "The program ended without a TPUEstimator with tables that calls its model_fn: the "
+            "names of its tables are not known. Its own arguments come after `--`.")
     return (*reached[0], None)
 
 
