@@ -164,7 +164,7 @@ def test_estimators_without_tables_are_skipped_until_model_fn(tmp_path):
     assert "ValueError: " in done.stderr and "AttributeError" not in done.stderr
     (tmp_path / "program.py").write_text(plain)
     done = start([*MIGRATE, "--capture-steps", "1", "program.py", "--capture"], cwd=tmp_path)
-    assert "TEE304 program ended without a TPUEstimator with tables" in done.stderr
+    assert "TPUEstimator with tables that calls its model_fn" in done.stderr
 
 
 @pytest.mark.parametrize("arguments, sentence", [
