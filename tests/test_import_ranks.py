@@ -15,7 +15,7 @@ ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent
 # A part imports only itself and what stands before it.
 ORDER = (
     "",  # the package itself: the version, and public names that load when they are read
-    "types", "checks", "figures", "json_text",
+    "types", "checks", "figures", "json_text", "free_memory",
     "other_api", "optimizers", "multipliers", "ops", "kernels", "channels", "plan", "engine",
     "statistics", "checkpoint", "config", "feature_column", "mid_level", "low_level", "compat",
     "estimator", "io", "runtime", "tf_estimator", "tf_tpu", "trainer", "experiments", "cluster",

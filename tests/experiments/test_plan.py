@@ -13,6 +13,7 @@ from tpu_estimator_embedding import AdagradParameters, EmbeddingConfigSpec, Feat
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.experiments import id_statistics, plan_report
 from tpu_estimator_embedding.experiments.id_statistics import BatchIds
+from tpu_estimator_embedding.free_memory import free_memory
 from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
@@ -51,7 +52,7 @@ def test_ways_to_fit_are_those_that_would():
 def test_memory_of_this_machine_is_less_than_it_has():
     with open("/proc/meminfo") as file:
         [total] = re.findall(r"MemTotal: +(\d+)", file.read())
-    assert 0 < plan_report.available_memory() <= 1024 * int(total)
+    assert 0 < free_memory() <= 1024 * int(total)
 
 
 def test_time_to_initialize_grows_with_the_rows():
@@ -110,7 +111,7 @@ def test_recommends_the_strategy_with_the_evener_load(ids, better, reason):
 
 
 def test_plan_that_does_not_fit_is_an_error_with_what_would(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(plan_report, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(plan_report, "free_memory", lambda: 1 << 20)
     spec = EmbeddingConfigSpec(
         table_to_config_dict={"words": TableConfig(10 ** 9, 64)},
         feature_to_config_dict={"title": FeatureConfig("words")},

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.checkpoint.free_memory import free_memory
 from tpu_estimator_embedding.checkpoint.saved_step import SavedTensor, parse_slice, write_step
 from tpu_estimator_embedding.checkpoint.stored_tensor import (
     ArrayTensor,
@@ -27,6 +26,7 @@ from tpu_estimator_embedding.checkpoint.stored_tensor import (
     row_blocks,
 )
 from tpu_estimator_embedding.engine.variables import TableSlice
+from tpu_estimator_embedding.free_memory import free_memory
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.types import Tensor
 

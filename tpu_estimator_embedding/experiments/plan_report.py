@@ -6,7 +6,7 @@ import math
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tpu_estimator_embedding.experiments import id_statistics, plots
 from tpu_estimator_embedding.experiments.files import write_bytes
 from tpu_estimator_embedding.experiments.looks import SCREEN, Look
 from tpu_estimator_embedding.experiments.results import format_rows
+from tpu_estimator_embedding.free_memory import free_memory
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 from tpu_estimator_embedding.runtime.capture import Captured
@@ -24,10 +25,6 @@ _BYTES_PER_VALUE = 4
 _SAMPLED_VALUES = 1 << 20  # enough to measure a rate in a short time
 _FEW_ROWS_PER_HOST = 64
 _ENOUGH_ROWS_TO_BE_NO_COINCIDENCE = 1000
-
-_MEMORY_LIMITS = (("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-                  ("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                   "/sys/fs/cgroup/memory/memory.usage_in_bytes"))
 _HOSTS_TO_COMPARE = 4  # if the program has one host
 
 
@@ -80,12 +77,6 @@ def ways_to_fit(memory: Memory) -> list[str]:
     machines = math.ceil(1 / share)
     ways.append(f"{machines} parameter servers with as much memory each (num_hosts={machines})")
     return ways
-
-
-def available_memory() -> int | None:
-    """Returns the available bytes of this machine or container."""
-    free = [number for number in (_meminfo(), *map(_left_of_limit, _MEMORY_LIMITS)) if number]
-    return min(free, default=None)
 
 
 def seconds_to_initialize(plan: EmbeddingPlan, clock: Callable[[], float] = time.perf_counter
@@ -147,23 +138,6 @@ def _table_bytes(table: TablePlan) -> int:
     return table.vocabulary_size * table.dimension * _BYTES_PER_VALUE
 
 
-def _meminfo() -> int | None:
-    try:
-        lines = pathlib.Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    found = [line for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * int(found[0].split()[1]) if found else None
-
-
-def _left_of_limit(paths: Sequence[str]) -> int | None:
-    try:
-        limit, used = (pathlib.Path(path).read_text("ascii").strip() for path in paths)
-    except OSError:
-        return None
-    return None if limit == "max" else max(0, int(limit) - int(used))
-
-
 def show(captured: Captured, sampled_steps: int | None, hosts: int | None,
          file: pathlib.Path) -> int:
     """Prints the plan of a program; returns the exit status."""
@@ -171,7 +145,7 @@ def show(captured: Captured, sampled_steps: int | None, hosts: int | None,
     spec = captured.constructor_arguments["embedding_config_spec"]
     plan = spec_to_plan(spec, training=can_train(spec), num_hosts=num_hosts)
     print(plan)
-    memory = memory_of(plan, available_memory())
+    memory = memory_of(plan, free_memory())
     print("", _costs(plan, memory), sep="\n")
     warnings = warnings_of(plan)
     if not captured.constructor_arguments["use_tpu"]:

@@ -4,7 +4,11 @@
 import pathlib
 
 _MEMINFO = pathlib.Path("/proc/meminfo")
-_CGROUP = pathlib.Path("/sys/fs/cgroup")  # of a container, as it sees itself
+# Of a container, as it sees itself: the file with its limit, and the statistic of what it uses
+# without pages of files, by version 2 and 1 of control groups.
+_CGROUP = pathlib.Path("/sys/fs/cgroup")
+_LIMITS = (("memory.max", "memory.stat", "anon"),
+           ("memory/memory.limit_in_bytes", "memory/memory.stat", "total_rss"))
 
 
 def free_memory() -> int | None:
@@ -12,7 +16,8 @@ def free_memory() -> int | None:
 
     Pages of files that the system keeps count as free.
     """
-    known = [number for number in (_of_machine(), _of_container()) if number is not None]
+    known = [number for number in (_of_machine(), *(_of_container(*limit) for limit in _LIMITS))
+             if number is not None]
     return min(known, default=None)
 
 
@@ -21,12 +26,12 @@ def _of_machine() -> int | None:
     return None if kibibytes is None else 1024 * kibibytes
 
 
-def _of_container() -> int | None:
+def _of_container(limit_file: str, statistics: str, name: str) -> int | None:
     try:
-        limit = (_CGROUP / "memory.max").read_text("ascii").strip()
+        limit = (_CGROUP / limit_file).read_text("ascii").strip()
     except OSError:
         return None
-    used = _fields(_CGROUP / "memory.stat").get("anon")
+    used = _fields(_CGROUP / statistics).get(name)
     return None if limit == "max" or used is None else max(0, int(limit) - used)
 
 
