@@ -488,6 +488,11 @@ class TPUEstimator(LoopingEstimator):
     def _export_all_saved_models(self, export_dir_base: str, *args: object,
                                  **options: object) -> bytes:
         checks.check_can_be_directory("export_dir_base", export_dir_base)
+        if not options.get("checkpoint_path"):
+            with explained_state(self.model_dir):
+                if not tf.train.latest_checkpoint(self.model_dir):
+                    raise ValueError(f"Couldn't find trained model at {self.model_dir}. Call "
+                                     "train() before, or pass `checkpoint_path`.")
         self._export_dirs.clear()
         try:
             return super()._export_all_saved_models(export_dir_base, *args, **options)

@@ -212,6 +212,23 @@ def test_reads_without_a_state_file_name_the_way_out(read, tmp_path):
     assert len(READS[read](estimator)) > 1
 
 
+def export(estimator, directory):
+    estimator.export_saved_model(str(directory), lambda: None)
+
+
+def test_export_names_what_hides_the_checkpoint_and_the_way_out(tmp_path):
+    estimator = counting.new_estimator(tmp_path / "model", embedding_config_spec=None)
+    with pytest.raises(ValueError, match=f"^Couldn't find trained model at {tmp_path}/model. Call "
+                       r"train\(\) before, or pass `checkpoint_path`.$"):
+        export(estimator, tmp_path / "export")
+    estimator = train(tmp_path / "model", 5)
+    (tmp_path / "model/model.ckpt-1.index").unlink()
+    with pytest.raises(ValueError, match="^Couldn't find trained model at .*: the index of "
+                       f"{tmp_path}/model/model.ckpt-1 is missing. Restore its files, or"):
+        export(estimator, tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
 def test_missing_index_is_named_by_calls_that_go_on_without_it(tmp_path, monkeypatch):
     estimator = train(tmp_path, 5)
     (tmp_path / "model.ckpt-1.index").unlink()
