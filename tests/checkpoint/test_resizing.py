@@ -32,6 +32,36 @@ def test_grown_table_keeps_its_rows_and_its_layout(before, tmp_path):
     np.testing.assert_array_equal(found["tags"], saved.tables["tags"])
 
 
+YOGI = {"words/ProximalYogi": 0.25, "words/ProximalYogi_1": 0.0}  # v and m of untrained rows
+
+
+def test_slots_of_added_rows_are_those_of_untrained_rows(tmp_path):
+    """v of ProximalYogi may shrink below its initial value."""
+    saved = variables("ProximalYogi")
+    for name, value in YOGI.items():
+        saved.tables[name][:] = np.abs(saved.tables[name]) * 0.01 + 0.001
+        saved.tables[name][[3, 8]] = value
+    source = save_v1(tmp_path / "v1", saved)
+    checkpoint.convert(source, tmp_path / "grown", resize={"words": 15})
+    found = values_of(tmp_path / "grown")
+    for name, value in YOGI.items():
+        np.testing.assert_array_equal(found[name][:13], saved.tables[name])
+        np.testing.assert_array_equal(found[name][13:], np.float32(value))
+
+
+def test_initial_value_that_no_row_shows_is_asked_for(tmp_path):
+    source = save_v1(tmp_path / "v1", variables("ProximalYogi"))
+    with pytest.raises(ValueError, match="initial value of slot 'v' of table 'words' is not known: "
+                       "all rows were trained. .* --slot-value words/v=VALUE"):
+        checkpoint.convert(source, tmp_path / "out", resize={"words": 15})
+    assert not list(tmp_path.glob("*out*"))
+    checkpoint.convert(source, tmp_path / "fewer", resize={"words": 12})
+    checkpoint.convert(source, tmp_path / "out", resize={
+        "words": checkpoint.Resize(15, slot_values={"v": 0.5})})
+    assert values_of(tmp_path / "out")["words/ProximalYogi"][13:].tolist() == [[0.5] * 4] * 2
+    checkpoint.convert(source, tmp_path / "bare", resize={"words": 15}, without_slots=True)
+
+
 @pytest.mark.parametrize("format", ["v1", "tf2", "tpu-embedding-layer", "npz"])
 @pytest.mark.parametrize("rows", [1, 12, 13, 14])
 def test_format_stays_as_it_is(format, rows, tmp_path):

@@ -130,8 +130,8 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
                         "truncated_normal[:STDDEV] (default, 1/√dim), normal[:STDDEV], "
                         "uniform:LOW,HIGH, constant:VALUE or zeros")
     parser.add_argument("--slot-value", action="append", default=[], metavar="TABLE/SLOT=VALUE",
-                        help="slot values of added rows; default: 0, or the smallest value of an "
-                        "accumulator")
+                        help="slot values of added rows; default: 0, or for accumulators and v the "
+                        "value of rows that were never trained")
     parser.add_argument("--global-step", type=int, metavar="N", help="the step to write")
     parser.add_argument("--without-slots", action="store_true", help="leave slots of tables out")
 

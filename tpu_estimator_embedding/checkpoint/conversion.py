@@ -275,12 +275,12 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
         raise ValueError(f"Slots are left out, so that `slot_values` have no effect, got "
                          f"{slot_values}. Leave out one of both.")
     tables = dict(contents.tables)
-    for name, size in resize.items():
-        tables[name] = resize_table(tables[name],
-                                    size if isinstance(size, Resize) else Resize(size))
     if without_slots:
         tables = {name: dataclasses.replace(table, slots={}, optimizer=None)
                   for name, table in tables.items()}
+    for name, size in resize.items():
+        tables[name] = resize_table(tables[name],
+                                    size if isinstance(size, Resize) else Resize(size))
     variables = dict(contents.variables)
     if global_step is not None:
         checks.check(isinstance(global_step, int | np.integer) and 0 <= global_step < 2**63,

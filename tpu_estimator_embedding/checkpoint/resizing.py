@@ -46,9 +46,9 @@ class Resize:
     Attributes:
         rows: the new number of rows; rows beyond it are dropped.
         initializer: initializer of added rows: a function, or a text for `row_initializer`.
-        slot_values: slot -> initial value, 0 by default. For `accumulators` and `v`, which only
-            grow, the default is the smallest value in the slot, which is that of rows that were
-            never trained.
+        slot_values: slot -> initial value, 0 by default. For `accumulators` and `v` the default
+            is that of rows that were never trained: rows whose other slots are 0, or, if there
+            are no others, as with Adagrad, the smallest value in the slot.
     """
 
     rows: int
@@ -67,7 +67,8 @@ def resize_table(table: Table, change: Resize) -> Table:
     """Returns the table with another number of rows, and its slots with it.
 
     Raises:
-        ValueError: if the table does not have a slot, or the initializer is unknown.
+        ValueError: if the table does not have a slot, the initializer is unknown, or the table has
+            no row that shows the initial value of a slot.
     """
     unknown = sorted(change.slot_values.keys() - table.slots.keys())
     if unknown:
@@ -76,23 +77,36 @@ def resize_table(table: Table, change: Resize) -> Table:
     new_rows = change.initializer
     if isinstance(new_rows, str):
         new_rows = row_initializer(new_rows, table.dimension)
-    slots = {slot: ResizedRows(tensor, change.rows, _slot_rows(slot, tensor, change.slot_values))
+    values = dict(change.slot_values)
+    if change.rows > table.vocabulary_size:
+        values.update({slot: _initial_value(table, slot)
+                       for slot in GROWING_SLOTS & table.slots.keys() - values.keys()})
+    slots = {slot: ResizedRows(tensor, change.rows, _constant(values.get(slot, 0.0)))
              for slot, tensor in table.slots.items()}
     layout = dataclasses.replace(table.layout, vocabulary_size=change.rows)
     return dataclasses.replace(table, rows=ResizedRows(table.rows, change.rows, new_rows),
                                slots=slots, layout=layout)
 
 
-def _slot_rows(slot: str, tensor: StoredTensor, values: Mapping[str, float]) -> RowInitializer:
-    known = values.get(slot, None if slot in GROWING_SLOTS else 0.0)
+def _constant(value: float) -> RowInitializer:
+    return lambda shape: np.full(shape, value)
 
-    def rows(shape: tuple[int, int]) -> np.ndarray:
-        nonlocal known
-        if known is None:
-            known = min(float(tensor.read_rows(start, stop).min())
-                        for start, stop in tensor.row_blocks())
-        return np.full(shape, known, tensor.numpy_dtype)
-    return rows
+
+def _initial_value(table: Table, slot: str) -> float:
+    """Returns the smallest value of a slot in rows whose slots that start at 0 are 0."""
+    telling = [tensor for name, tensor in table.slots.items() if name not in GROWING_SLOTS]
+    least = math.inf
+    for start, stop in table.slots[slot].row_blocks():
+        values = table.slots[slot].read_rows(start, stop)
+        untrained = np.ones(stop - start, bool)
+        for tensor in telling:
+            untrained &= (tensor.read_rows(start, stop) == 0).all(axis=1)
+        least = min(least, float(np.fmin.reduce(values[untrained], axis=None, initial=math.inf)))
+    if math.isfinite(least):
+        return least
+    raise ValueError(f"The initial value of slot {slot!r} of table {table.name!r} is not known: all "
+                     f"rows were trained. Pass it in `slot_values`, or on the command line "
+                     f"--slot-value {table.name}/{slot}=VALUE.")
 
 
 def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
