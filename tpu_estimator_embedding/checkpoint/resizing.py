@@ -104,8 +104,8 @@ def _initial_value(table: Table, slot: str) -> float:
         least = min(least, float(np.fmin.reduce(values[untrained], axis=None, initial=math.inf)))
     if math.isfinite(least):
         return least
-    raise ValueError(f"The initial value of slot {slot!r} of table {table.name!r} is not known: all "
-                     f"rows were trained. Pass it in `slot_values`, or on the command line "
+    raise ValueError(f"The initial value of slot {slot!r} of table {table.name!r} is not known: "
+                     f"all rows were trained. Pass it in `slot_values`, or on the command line "
                      f"--slot-value {table.name}/{slot}=VALUE.")
 
 

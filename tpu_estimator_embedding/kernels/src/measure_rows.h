@@ -15,7 +15,6 @@ namespace {
 
 // Few enough rows to stay in the cache, with slots and gradients, until they are compared.
 constexpr int64_t kRunsOfBlock = 64;
-constexpr int64_t kRunsAhead = 16;  // prefetch distance
 
 inline float Total(float value) { return value; }
 inline float Total(Vector values) {
@@ -24,37 +23,33 @@ inline float Total(Vector values) {
   return sum;
 }
 
-// The summed gradient of a run, column by column: few enough squares to sum them in float.
-template <class Id>
-struct GradientColumns {
-  const Update<Id>& task;
-  int32_t begin, end;  // gradients of the run
-  float *squares, *clipped_squares, *differences;
+// Sums over the columns of one gradient: few enough to sum them in float.
+struct GradientSums {
+  float squares = 0, clipped_squares = 0, clipped = 0;
+};
+
+// Measures columns of a summed gradient.
+struct MeasureColumns {
+  const RowOptimizer& optimizer;
+  const float* gradient;
+  GradientSums* sums;
 
   template <class T, int kCount>
   TPU_EMBEDDING_INLINE void Do(int64_t column) const {
-    const UpdateIds<Id>& ids = task.ids;
-    const float* gradients = task.gradients + column;
-    T sums[kCount] = {};
-    for (int32_t i = begin; i < end; ++i) {
-      const int64_t row = ids.run_rows[i];
-      const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
-      const float factor = ids.run_weights == nullptr ? scale : scale * ids.run_weights[i];
-      AddScaled<T, kCount, true>(gradients + row * task.gradient_stride, factor, sums);
-    }
-    const RowOptimizer& optimizer = task.optimizer;
     const T low = Fill<T>(optimizer.gradient_min), high = Fill<T>(optimizer.gradient_max);
     T of_all{}, of_clipped{}, of_differences{};
     for (int k = 0; k < kCount; ++k) {
-      const T value = sums[k] * optimizer.multiplier;
+      T value;
+      Load(gradient + column + k * Lanes<T>(), &value);
+      value = value * optimizer.multiplier;
       const T clipped = Clip(value, low, high);
       of_all = of_all + value * value;
       of_clipped = of_clipped + clipped * clipped;
       of_differences = of_differences + (clipped != value ? Fill<T>(1.0f) : T{});
     }
-    *squares += Total(of_all);
-    *clipped_squares += Total(of_clipped);
-    *differences += Total(of_differences);
+    sums->squares += Total(of_all);
+    sums->clipped_squares += Total(of_clipped);
+    sums->clipped += Total(of_differences);
   }
 };
 
@@ -94,12 +89,11 @@ class MeasuredBlock {
   MeasuredBlock(const Update<Id>& task, int64_t begin, int64_t end)
       : task_(task), begin_(begin), end_(end), before_((end - begin) * task.dim) {}
 
-  // Keeps the rows, and measures their gradients.
+  // Measures the gradients, and keeps the rows.
   void Before(RowSums* sums) {
+    MeasureGradients(sums);
     for (int64_t run = begin_; run < end_; ++run) {
-      if (run + kRunsAhead < end_) Prefetch(RowOf(run + kRunsAhead), task_.dim);
       std::copy_n(RowOf(run), task_.dim, RowBefore(run));
-      MeasureGradient(run, sums);
     }
   }
 
@@ -123,14 +117,23 @@ class MeasuredBlock {
 
   float* RowBefore(int64_t run) const { return before_.data() + (run - begin_) * task_.dim; }
 
-  void MeasureGradient(int64_t run, RowSums* sums) const {
-    const int32_t begin = run == 0 ? 0 : task_.ids.run_ends[run - 1];
-    float squares = 0, clipped_squares = 0, differences = 0;
-    ForEachBlock(task_.dim, GradientColumns<Id>{task_, begin, task_.ids.run_ends[run], &squares,
-                                                &clipped_squares, &differences});
-    sums->squared_gradients += squares;
-    sums->squared_clipped_gradients += clipped_squares;
-    sums->clipped_rows += differences > 0;
+  void MeasureGradients(RowSums* sums) const {
+    constexpr int kNoSlots = 0;  // the update prefetches them
+    alignas(64) float gradients[kTileFloats];
+    GradientSums of_run;
+    ForEachTile(task_, {begin_, end_, 0, 0}, [&](const Tile& tile) {
+      SumGradients(task_, kNoSlots, tile, gradients);
+      const float* gradient = gradients;
+      for (int64_t run = tile.begin_run; run < tile.end_run; ++run) {
+        ForEachBlock(tile.num_columns, MeasureColumns{task_.optimizer, gradient, &of_run});
+        gradient += tile.num_columns;
+        if (tile.column + tile.num_columns < task_.dim) continue;  // its next tile has the others
+        sums->squared_gradients += of_run.squares;
+        sums->squared_clipped_gradients += of_run.clipped_squares;
+        sums->clipped_rows += of_run.clipped > 0;
+        of_run = {};
+      }
+    });
   }
 
   float MeasureRow(const float* after, const float* before, RowSums* sums) const {
