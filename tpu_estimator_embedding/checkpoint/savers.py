@@ -21,6 +21,7 @@ same step. Updates after that copy the buffers that they change.
 import errno
 import glob
 import itertools
+import os
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -62,6 +63,9 @@ WAY_OUT_OF_DAMAGE = ("Restore its files, or write the name of an earlier checkpo
 ERRORS_OF_A_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
 _HINT_ABOUT_MEMORY = re.compile(r"\s*Hint: If you want to see a list of allocated tensors[^\n]*")
+
+# File `checkpoint` -> the time in nanoseconds at which this process has written it last.
+_written_states: dict[str, int | None] = {}
 
 _LEFT_BEHIND = ("*_temp", "*.tempstate*", "*.meta.tmp*")  # by a save of TensorFlow that failed
 _UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
@@ -160,6 +164,7 @@ def restore(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path
     if save_path is None or tf.executing_eagerly() or own.saver_def is None:
         _restore(own, sess, save_path)
         return
+    _written_states.pop(_state_file(save_path), None)  # it may go on where another program ended
     restore_parts(own, sess, save_path, stored_parts(own, sess, save_path))
 
 
@@ -353,15 +358,41 @@ def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, pre
 
 def save(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str, *args: object,
          **kwargs: object) -> str | None:
-    """Saves as TensorFlow does; if that fails, removes the files it wrote."""
-    before = _left_behind(save_path)
+    """Saves as TensorFlow does; if that fails, removes the files it wrote.
+
+    Warns if another program has saved in the directory since this process saved there.
+    """
+    before, state = _left_behind(save_path), _state_file(save_path)
+    _warn_of_another_program(state)
     try:
-        return _saver_save(own, sess, save_path, *args, **kwargs)
+        path = _saver_save(own, sess, save_path, *args, **kwargs)
+        _written_states[state] = _time_of(state)
+        return path
     except tf.errors.OpError as error:
         for path in _left_behind(save_path) - before:
             tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else tf.io.gfile.remove(path)
         shown = readable(error, _what_was_saved(str(save_path), error.message or ""))
         raise _with_way_out(shown) from None
+
+
+def _state_file(save_path: str) -> str:
+    return os.path.join(os.path.dirname(str(save_path)), "checkpoint")
+
+
+def _time_of(path: str) -> int | None:
+    try:
+        return int(tf.io.gfile.stat(path).mtime_nsec)
+    except tf.errors.OpError:
+        return None
+
+
+def _warn_of_another_program(state: str) -> None:
+    written, now = _written_states.get(state), _time_of(state)
+    if None not in (written, now) and written != now:
+        tf.compat.v1.logging.warning(
+            "tpu_estimator_embedding: another program has written %s since this one saved its last "
+            "checkpoint. Each of two trainings in one model_dir overwrites and removes checkpoints "
+            "of the other: give each a model_dir of its own.", state)
 
 
 def _with_way_out(error: tf.errors.OpError) -> tf.errors.OpError:
