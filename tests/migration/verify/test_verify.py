@@ -62,6 +62,8 @@ PLANTS = {
     "swapped features of the model": [("matmul(inputs", "matmul(tf.roll(inputs, 4, axis=1)")],
     "lost slot": [("def main():\n", LOSE_SLOT), ("(input_fn, ", "(input_fn, hooks=[Lose()], ")],
     "dense optimizer": [("AdamOptimizer(0.01)", "AdamOptimizer(0.02)")],
+    "saver of a Scaffold": [("train_op=train_op)", "train_op=train_op, scaffold_fn=lambda: "
+                             "tf.train.Scaffold(saver=tf.train.Saver(tf.trainable_variables())))")],
 }
 
 WORDS_CONFIG = ("learning_rate=0.1, epsilon=1e-06, clipvalue=0.01),\n        combiner='mean', "
@@ -261,6 +263,11 @@ def test_planted_difference_is_found_where_it_begins(verify, plant, configuratio
     else:
         assert any(configuration in one for one in found.configuration), found.configuration
     assert "They differ." in found.to_text()
+
+
+def test_program_whose_scaffold_saves_few_variables_is_compared_in_all(verify):
+    found = verify("saver of a Scaffold")
+    assert found.agree and len(found.steps) == STEPS, found.to_text()
 
 
 def test_migrated_tf2_program_agrees_bit_for_bit(verify):

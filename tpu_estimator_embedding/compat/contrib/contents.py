@@ -145,11 +145,12 @@ CONTENTS = {
                    "forward_features"),
          "add_metrics": f"{_V1}.estimator:add_metrics"},
         (f"{_V1}.estimator.experimental",)),
-    "feature_column": Contents(_all_in(
-        f"{_V1}.feature_column", "sequence_categorical_column_with_hash_bucket",
-        "sequence_categorical_column_with_identity",
-        "sequence_categorical_column_with_vocabulary_file",
-        "sequence_categorical_column_with_vocabulary_list", "sequence_numeric_column")),
+    "feature_column": Contents({
+        **_all_in(f"{_V1}.feature_column", "sequence_categorical_column_with_hash_bucket",
+                  "sequence_categorical_column_with_identity",
+                  "sequence_categorical_column_with_vocabulary_file",
+                  "sequence_categorical_column_with_vocabulary_list", "sequence_numeric_column"),
+        **_all_in(f"{_OURS}.feature_column", "sequence_input_layer")}),
     "framework": _FRAMEWORK,
     "framework.python.framework": _FRAMEWORK,
     "framework.python.ops": _FRAMEWORK,

@@ -10,6 +10,7 @@ from tensorflow.python.distribute import distribute_utils
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.execution.servers import is_cluster
 from tpu_estimator_embedding.ops.assertion import assert_that
+from tpu_estimator_embedding.ops.autograph import not_converted
 
 Leaves = Sequence[Any]
 
@@ -71,9 +72,9 @@ class ReplicaCalls:
         if self.count == 1:
             return function(self._shares(leaves))[0]
         if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
-            return tf.distribute.get_replica_context().merge_call(
-                lambda _, *merged: distribute_utils.regroup(
-                    tuple(function(self._shares(merged)))), args=tuple(leaves))
+            merged_call = not_converted(lambda _, *merged: distribute_utils.regroup(
+                tuple(function(self._shares(merged)))))
+            return tf.distribute.get_replica_context().merge_call(merged_call, args=tuple(leaves))
         if from_outside:
             return function(self._shares(leaves))
         sentence = (f"`{method}` must be called inside strategy.run, because each of the "

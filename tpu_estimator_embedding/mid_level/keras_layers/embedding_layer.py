@@ -41,6 +41,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     from_keras,
     is_keras_optimizer,
 )
+from tpu_estimator_embedding.mid_level.keras_layers.model_keras import check_keras_of_model
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
@@ -201,6 +202,7 @@ class _EmbeddingLayer(_Layer):
     @not_converted  # Keras converts `call` and the functions it calls
     def _lookup(self, features: Structure, weights: Structure,
                 training: bool | None) -> Structure:
+        check_keras_of_model(self)
         features, is_single = with_batch(features)
         activations = self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),
                                           training)

@@ -4,6 +4,7 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
@@ -11,6 +12,7 @@ from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, to_enque
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.structure import Ids
 from tpu_estimator_embedding.mid_level.input.feature_input import check_weights
+from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.sparse_ids import row_major
 from tpu_estimator_embedding.types import Structure, Tensor
 
@@ -50,6 +52,36 @@ def with_batch(features: Structure) -> tuple[Structure, bool]:
     return tf.nest.map_structure(lambda value: value[tf.newaxis], features), True
 
 
+def with_integer_ids(path: str, value: Ids) -> Ids:
+    """Converts ids that are floats, which Keras 3 passes when it traces a model for an export.
+
+    Args:
+        path: path of the feature.
+        value: Tensor, SparseTensor or RaggedTensor; one of integers is returned unchanged.
+
+    Raises:
+        ValueError: if an id is not an integer, or too large for all integers up to it to be floats
+            of its type. In a graph it is a tf.errors.InvalidArgumentError of the step.
+
+    >>> with_integer_ids("a", tf.constant([3.0])).numpy().tolist()
+    [3]
+    """
+    if not getattr(value, "dtype", tf.int64).is_floating:
+        return value
+    floats = (value.values if isinstance(value, tf.SparseTensor) else
+              value.flat_values if isinstance(value, tf.RaggedTensor) else value)
+    most = 2.0 ** (np.finfo(value.dtype.as_numpy_dtype).nmant + 1)
+    are_integers = tf.reduce_all((tf.round(floats) == floats) & (tf.abs(floats) <= most))
+    with tf.control_dependencies(require(
+            are_integers, f"Ids of feature {path!r} must be integers, got {value.dtype.name!r} "
+            f"with a fraction, or above {most:.0f}. Give the input of the model an integer dtype, "
+            "or `export` an input_signature with one.", ValueError)):
+        ids = tf.cast(floats, tf.int64)
+    if isinstance(value, tf.SparseTensor):
+        return tf.SparseTensor(value.indices, ids, value.dense_shape)
+    return value.with_flat_values(ids) if isinstance(value, tf.RaggedTensor) else ids
+
+
 def read_input(path: str, config: FeatureConfig, value: Ids, weights: Ids | None) -> LayerInput:
     """Returns the ids of a feature.
 
@@ -60,13 +92,14 @@ def read_input(path: str, config: FeatureConfig, value: Ids, weights: Ids | None
     Args:
         path: path of the feature.
         config: its FeatureConfig.
-        value: Tensor, SparseTensor or RaggedTensor of integers.
+        value: Tensor, SparseTensor or RaggedTensor of ids.
         weights: floats of the same tensor type, or None.
 
     Raises:
         ValueError: if the input has another type or rank, or weights and ids differ in tensor
             type.
     """
+    value = with_integer_ids(path, value)
     check_weights(path, value, weights)
     if isinstance(value, tf.SparseTensor):
         return _from_sparse(path, config, value, weights)

@@ -42,7 +42,9 @@ from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     optimizer_from_dict,
     optimizer_to_dict,
 )
+from tpu_estimator_embedding.mid_level.keras_layers.layer_input import with_integer_ids
 from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import LayerOptimizer
+from tpu_estimator_embedding.mid_level.keras_layers.model_keras import check_keras_of_model
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
@@ -184,6 +186,7 @@ class _PartialLayer(_Layer):
 
     @not_converted  # Keras converts `call` and the functions it calls
     def _lookup(self, inputs: dict[str, Ids], training: bool | None) -> dict[str, Tensor]:
+        check_keras_of_model(self)
         check_structure("inputs", self._settings.feature_config, dict(inputs))
         outputs = {name: self._lookup_small(name, inputs[name]) for name in self._small_layers}
         if self._tpu_embedding is not None:
@@ -214,6 +217,7 @@ class _PartialLayer(_Layer):
     def _lookup_small(self, name: str, value: Ids) -> Tensor:
         layer, feature = self._small_layers[name], self._settings.feature_config[name]
         combines = self._settings.combine_small_tables
+        value = with_integer_ids(name, value)
         if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
             checks.check(combines, f"input of feature {name!r}", "a Tensor if "
                          "combine_small_tables is False", type(value).__name__)

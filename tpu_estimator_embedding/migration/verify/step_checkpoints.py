@@ -90,7 +90,7 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
                              coord: tf.train.Coordinator) -> None:
         """Saves the initial values, and loads those of the reference."""
         self.names = frozenset(map(_key, tf.compat.v1.global_variables()))
-        self._saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
+        self._saver = _saver_of_all_variables(session.graph)
         self._save(session, INITIAL)
         if self._reference:
             self._saver.restore(session, str(pathlib.Path(self._reference, INITIAL)))
@@ -111,6 +111,15 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
     def _save(self, session: tf.compat.v1.Session, name: str) -> None:
         self._saver.save(session, str(self._directory / name), write_meta_graph=False,
                          write_state=False)
+
+
+def _saver_of_all_variables(graph: tf.Graph) -> tf.compat.v1.train.Saver:
+    """Adds a Saver to a graph that is final; that of a Scaffold may leave variables out."""
+    graph._unsafe_unfinalize()
+    with graph.as_default():
+        saver = tf.compat.v1.train.Saver()
+    graph.finalize()
+    return saver
 
 
 def _key(variable: tf.Variable) -> str:
