@@ -267,7 +267,7 @@ def test_planted_difference_is_found_where_it_begins(verify, plant, configuratio
 
 def test_program_whose_scaffold_saves_few_variables_is_compared_in_all(verify):
     found = verify("saver of a Scaffold")
-    assert found.agree and len(found.steps) == STEPS, found.to_text()
+    assert found.agree and found.steps[-1].step == STEPS, found.to_text()
 
 
 def test_migrated_tf2_program_agrees_bit_for_bit(verify):
