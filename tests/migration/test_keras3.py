@@ -81,6 +81,7 @@ def test_program_computes_what_the_legacy_one_computed(backend, migrated, tmp_pa
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["backend"] == backend
     assert results["again"] == results["third"] == 20
+    assert results["unread"] == results["metrics"]
     assert results["saved_again"] == ""
     assert results["is_alone"]
     assert "Ids of feature users must be below 20." in results["wrong_ids"]
