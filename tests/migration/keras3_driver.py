@@ -28,6 +28,11 @@ def with_wrong_ids(params):
         labels))
 
 
+def with_feature_that_nothing_reads(params):
+    return program.input_fn(params).map(lambda features, labels: (
+        {**features, "another": tf.ones([params["batch_size"], 1])}, labels))
+
+
 def message_of(call, *arguments, **options):
     try:
         call(*arguments, **options)
@@ -45,6 +50,7 @@ training.restore(f"{directory}/start")
 training.train(program.input_fn, max_steps=20)
 training.save(f"{directory}/end")
 metrics = training.evaluate(program.input_fn, steps=5)
+unread = training.evaluate(with_feature_that_nothing_reads, steps=5)
 [first, *_] = training.predict(lambda params: program.input_fn(params).take(1))
 again = program.make_estimator(f"{directory}/model")  # which goes on where this one ended
 again.build(program.input_fn)
@@ -59,6 +65,7 @@ accuracies = [float(keras.ops.mean(keras_training.equal(np.array(labels), np.arr
               for labels, predictions in ([[[1], [0], [1]], [1, 0, 0]], [[1, 0], [[1], [1]]])]
 with open(f"{directory}/results.json", "w", encoding="utf-8") as file:
     json.dump({"metrics": {name: float(value) for name, value in metrics.items()},
+               "unread": {name: float(value) for name, value in unread.items()},
                "prediction": float(first["probabilities"]), "again": again.step,
                "saved_again": saved_again, "third": third.step,
                "backend": keras.backend.backend(),

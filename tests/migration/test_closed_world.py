@@ -314,6 +314,29 @@ def test_effects_of_the_forward_pass_are_reported(case):
     assert (code, line or new) in {(code, place) for code, place, _ in open_}
 
 
+def found_with_helper_of_rate(line=FORWARD):
+    """Returns what is open where a function of the module, which makes a spec, gives the rate."""
+    old, new = "MomentumOptimizer(rate,", "MomentumOptimizer(rate_of(step),"
+    assert old in PROGRAM
+    program = PROGRAM.replace(old, new).replace(FORWARD, line) + HELPER + (
+        "\ndef rate_of(step):\n    spec_of(None, step)\n    return 0.1\n")
+    lines = program.splitlines()
+    return {(one.code, lines[one.line - 1].strip())
+            for one in rewrite(program, to="tf2").findings if one.about.kind in OPEN}
+
+
+def test_only_specs_of_other_functions_are_reported_where_a_function_gives_the_rate():
+    reported = {line for code, line in found_with_helper_of_rate() if code == "TEE404"}
+    assert reported >= {"evaluation_hooks=[hook],", "train_op=tf.no_op())"}
+    assert RETURN.strip() not in reported
+
+
+@pytest.mark.parametrize("case", ["metric", "equality of tensors"])
+def test_effects_are_reported_where_a_function_gives_the_rate(case):
+    new, code, line = EFFECTS[case]
+    assert (code, line or new) in found_with_helper_of_rate(f"    {new}")
+
+
 # Statements that change what outlives a call of the forward pass, in their last line.
 LASTING = """
     a0, a1 = {}, HISTORY if FLAGS.x else []

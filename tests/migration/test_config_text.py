@@ -51,6 +51,23 @@ def multiplier(step):
     return tf.minimum(1.0, tf.cast(step, tf.float32) / 50.0)
 
 
+class Rate:
+    """A function without text."""
+
+    def __call__(self, step):
+        return 0.1
+
+
+class Filled:
+    """An initializer of a program's own class."""
+
+    def __call__(self, shape, dtype=None, partition_info=None):
+        return tf.ones(shape, dtype)
+
+    def get_config(self):
+        return {}
+
+
 def captured(parameters=None, *, table=None, **options):
     tables = {"words": table or TableConfig(1000, 8, combiner="sum")}
     features = {"title": FeatureConfig("words"),
@@ -171,24 +188,49 @@ def test_multipliers_of_tables_are_equal_and_a_planted_difference_is_found():
     assert codes_of(findings) == ["TEE301"]
     assert "    'words': multipliers.parse('warmup:10*0.5'),\n" in text
     assert plan_comparison.differences(config, text.replace("*0.5", "*0.6")) == [
-        "gradient multipliers of tables"]
+        "gradient multiplier of table 'words'"]
 
 
 def test_optimizer_that_tf2_lacks_is_left():
     text, findings = written(captured(MomentumParameters(0.1, momentum=0.9)))
-    assert codes_of(findings) == ["TEE302", "TEE301", "TEE305"]
+    assert codes_of(findings) == ["TEE302", "TEE301"]
     assert "which TF2's TPUEmbedding does not have" in findings[0].message
     compile(text, "embedding_config.py", "exec")
 
 
 def test_learning_rate_without_text_is_left_and_fails_when_used():
-    class Rate:
-        def __call__(self, step):
-            return 0.1
-
-    text, findings = written(captured(table=TableConfig(1000, 8, learning_rate_fn=Rate())))
-    assert codes_of(findings)[0] == "TEE302"
+    text, findings = written(captured(table=TableConfig(
+        1000, 8, combiner="sum", learning_rate_fn=Rate())))
+    assert codes_of(findings) == ["TEE302", "TEE301"]
     assert "raise NotImplementedError" in text
+
+
+def test_multiplier_without_text_is_left():
+    text, findings = written(captured(gradient_multiplier_fn=Rate()))
+    assert codes_of(findings) == ["TEE302", "TEE301"]
+    assert "raise NotImplementedError" in text
+
+
+@pytest.mark.parametrize("stage", ["imports", "tf2", "layers", "keras-rs", "keras3"])
+def test_initializer_of_the_programs_own_class_is_left_and_told_once(stage):
+    config = captured(table=TableConfig(1000, 8, Filled(), "sum"))
+    text, findings = written(config, stage)
+    [about] = [one.message for one in findings if one.code in ("TEE302", "TEE305")]
+    assert about.startswith("the initializer of table 'words'")
+    assert "but for what is left to be written (TEE302)." in text
+
+
+@pytest.mark.parametrize("old, new, difference", [
+    ("0.5 /", "0.4 /", "learning rate of table 'words'"), ("dim=8", "dim=9", "dimension of"),
+    ("/ 50.0", "/ 40.0", "gradient multiplier")])
+def test_other_differences_of_a_table_are_told_beside_what_is_left(old, new, difference):
+    config = captured(table=TableConfig(1000, 8, Filled(), "sum", learning_rate_fn=rate),
+                      gradient_multiplier_fn=multiplier)
+    text, left = written(config)[0], ["initializer of table 'words'"]
+    assert plan_comparison.differences(config, text) == left
+    assert plan_comparison.differences(config, text, left) == []
+    [found] = plan_comparison.differences(config, text.replace(old, new), left)
+    assert found.startswith(difference)
 
 
 def test_combiner_none_becomes_sum_with_a_note():

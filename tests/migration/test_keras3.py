@@ -81,6 +81,7 @@ def test_program_computes_what_the_legacy_one_computed(backend, migrated, tmp_pa
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["backend"] == backend
     assert results["again"] == results["third"] == 20
+    assert results["unread"] == results["metrics"]
     assert results["saved_again"] == ""
     assert results["is_alone"]
     assert "Ids of feature users must be below 20." in results["wrong_ids"]
@@ -99,6 +100,14 @@ def test_program_computes_what_the_legacy_one_computed(backend, migrated, tmp_pa
 LAYER = 'net = tf.layers.dense(net, params["hidden"], activation=tf.nn.relu, name="hidden")'
 COLUMNS, NUMERIC = "tf.feature_column.input_layer", "tf.feature_column.numeric_column"
 LOSS = "loss = tf.losses.sigmoid_cross_entropy(labels, logits)"
+LINES = {  # of the function below, in order
+    "module": "fc = tf.feature_column",
+    "ids": "ids = [fc.categorical_column_with_identity(key, 20) for key in ['users', 'friends']]",
+    "words": "words = [fc.categorical_column_with_identity('words', WORDS)]",
+    "shared": "users, friends = tf.tpu.experimental.shared_embedding_columns(ids, 4)",
+    "single": "[words] = tf.tpu.experimental.shared_embedding_columns(words, 4)",
+    "result": "return [words, users, friends]"}
+MAKE_COLUMNS = "\n\ndef make_columns():\n    " + "\n    ".join(LINES.values()) + "\n"
 
 
 @pytest.mark.parametrize("old, new, code, sentence", [
@@ -163,6 +172,21 @@ def test_other_programs_are_reported_and_nothing_is_half_written(old, new, code,
     assert (b"keras_training" in result.data) == (code == "TEE404")
 
 
+@pytest.mark.parametrize("line, new, sentence", [
+    ("module", "fc = tf.feature_column\n    fc = tf.keras", "`tf.feature_column` is not known"),
+    ("module", "fc = tf.feature_column\n    kept = [fc]", "`tf.feature_column` is not known"),
+    ("shared", "users, *friends = ids", "`users, *friends = ids` is no assignment to names of as"),
+    ("shared", "users, friends = words", "`users, friends = words` is no assignment to names of"),
+    ("shared", "users, friends = 'uf'", "is no assignment to names of as many columns"),
+    ("shared", "kept['a'], friends = ids", "is no assignment to names of as many columns"),
+])
+def test_other_assignments_in_functions_of_columns_are_reported(line, new, sentence):
+    text = BEFORE.replace(LAYER, f"net = {COLUMNS}(features, make_columns())")
+    result = rewrite(text + MAKE_COLUMNS.replace(LINES[line], new), "program.py", to="keras3")
+    [found] = [one for one in result.findings if one.code == "TEE402"]
+    assert sentence in found.message
+
+
 def test_name_of_a_program_for_a_module_that_it_needs_no_longer_goes():
     text = BEFORE.replace("tf.estimator.tpu.", "tpu.").replace(
         "WORDS, USERS = 50, 20\n", "WORDS, USERS = 50, 20\ntpu = tf.estimator.tpu\n")
@@ -193,6 +217,8 @@ def test_name_of_a_program_for_a_module_that_it_needs_no_longer_goes():
     (LAYER, f"net = {COLUMNS}(features, [{NUMERIC}('closeness', shape=[2]), {NUMERIC}('age')])",
      "keras.ops.concatenate([keras.ops.reshape(keras.ops.cast(features['age'], 'float32'), (-1, "
      "1)), keras.ops.reshape(keras.ops.cast(features['closeness'], 'float32'), (-1, 2))], axis=1)"),
+    (LAYER, f"net = {COLUMNS}(features, make_columns())", "net = keras.ops.concatenate([features["
+     "'friends'], features['users'], features['words']], axis=1)"),
     (", training=is_training", "", "keras.layers.BatchNormalization(momentum=0.9)(net, "
      "training=False)"),
     (LOSS, "loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.cast("
@@ -205,7 +231,7 @@ def test_name_of_a_program_for_a_module_that_it_needs_no_longer_goes():
      "keras.optimizers.Adam(learning_rate, epsilon=1e-08)"),
 ])
 def test_counterparts(old, new, written):
-    result = rewrite(BEFORE.replace(old, new), "program.py", to="keras3")
+    result = rewrite(BEFORE.replace(old, new) + MAKE_COLUMNS, "program.py", to="keras3")
     text = result.data.decode()
     compile(text, "program.py", "exec")
     assert " ".join(written.split()) in " ".join(text.split())

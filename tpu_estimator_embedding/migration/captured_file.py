@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import sys
@@ -55,9 +56,9 @@ def written(captured: CapturedConfig, stage: str = "imports") -> tuple[str, list
     is_keras_rs = stage in ("keras-rs", "keras3")
     writers = {"keras-rs": KerasRsWriter, "keras3": Keras3Writer}
     writer = writers.get(stage, ConfigWriter)(captured)
-    differences = (plan_comparison.keras_rs_differences if is_keras_rs
-                   else plan_comparison.differences)
     text = writer.write()
+    differences = (plan_comparison.keras_rs_differences if is_keras_rs else
+                   functools.partial(plan_comparison.differences, left=writer.left))
     tables, features = len(captured.plan.tables), len(captured.plan.features)
     findings = [*writer.findings, Finding(
         "", 0, 0, "TEE301", f"{tables} tables and {features} features")]

@@ -2,7 +2,8 @@
 """The features that a list of feature columns looks up, found in the text that makes it.
 
 The text may use constants, list displays and comprehensions, and functions of the module without
-parameters that consist of assignments and a result. Everything else is not known.
+parameters that consist of assignments, also of modules and to several names, and a result.
+Everything else is not known.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import libcst as cst
 
+from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.effects import text_of
 from tpu_estimator_embedding.migration.name_table import OWN, NameTable
 
@@ -235,13 +237,33 @@ class _Columns:
                 statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
             if isinstance(small, cst.Return) and small.value is not None:
                 return self.value(small.value, local)
-            if isinstance(small, cst.Assign) and len(small.targets) == 1 and isinstance(
-                    small.targets[0].target, cst.Name):
-                local[small.targets[0].target.value] = self.value(small.value, local)
+            if isinstance(small, cst.Assign) and len(small.targets) == 1:
+                local |= self._assigned(small.targets[0].target, small.value, local)
             elif not (isinstance(small, cst.Expr) and isinstance(small.value, cst.SimpleString)):
                 raise UnknownColumnsError(f"`{text_of(statement).strip()[:60]}` of `{name}` is no "
                                           "assignment")
         raise _unknown(call)
+
+    def _assigned(self, target: cst.BaseExpression, value: cst.BaseExpression,
+                  local: Environment) -> dict[str, Any]:
+        """Returns the variables of an assignment to a name, or to several names."""
+        if isinstance(target, cst.Name):
+            return {target.value: _Text(value) if self._is_alias(target, value, local)
+                    else self.value(value, local)}
+        elements = target.elements if isinstance(target, (cst.Tuple, cst.List)) else ()
+        names = [one.value.value for one in elements
+                 if isinstance(one, cst.Element) and isinstance(one.value, cst.Name)]
+        found = self.value(value, local) if names else None
+        if not isinstance(found, list) or not len(names) == len(elements) == len(found):
+            raise UnknownColumnsError(f"`{text_of(target)[:60]} = {text_of(value)[:60]}` is no "
+                                      "assignment to names of as many columns")
+        return dict(zip(names, found, strict=True))
+
+    def _is_alias(self, target: cst.Name, value: cst.BaseExpression, local: Environment) -> bool:
+        """Whether a variable is another module, or a name of one, wherever it is used."""
+        paths, words = self._names.paths(value), dotted(value)
+        return bool(paths) and words[0] not in local and set(paths) == set(
+            self._names.paths(target))
 
     def _text(self, call: cst.Call, index: int, name: str, local: Environment) -> str:
         found = self._argument(call, index, name, local)

@@ -48,6 +48,7 @@ class ConfigWriter:
         imports: variable -> import of the vocabulary of a stage.
         checked: what the header says of the module.
         findings: what could not be written.
+        left: the differences of the plan that it makes, as `plan_comparison` calls them.
     """
 
     imports = {"mid_level": "from tpu_estimator_embedding import mid_level"}
@@ -61,13 +62,15 @@ class ConfigWriter:
         self._anchors: list[str] = []  # what stands in the line of each finding
         self._tables = {table.name: _identifier(table.name) for table in captured.plan.tables}
         self.findings: list[Finding] = []
+        self.left: set[str] = set()
 
     def write(self) -> str:
         """Returns the text of the module."""
         functions, constants = self.functions(), self._constants()
         imports = "\n".join(_sorted_imports(self._texts.imports.values()))
         blocks = [constants.rstrip("\n"), *self._texts.definitions.values(), *functions]
-        header = _HEADER.format(program=self._captured.program, checked=self.checked)
+        checked = self.checked + ", but for what is left to be written (TEE302)" * bool(self.left)
+        header = _HEADER.format(program=self._captured.program, checked=checked)
         text = f"{header}\n{imports}\n\n" + "\n\n\n".join(block for block in blocks if block)
         for function, name, value in self._texts.enclosed:
             self._report("TEE307", f"`{name}` of `{function}` is {value!r}",
@@ -133,13 +136,16 @@ class ConfigWriter:
         multiplier = plan.gradient_multiplier_fn
         if multiplier is not None:
             lines.append("# Function of the step that scales every gradient of the tables.\n"
-                         f"GRADIENT_MULTIPLIER = {self._function(multiplier, 'multiplier')}")
+                         f"GRADIENT_MULTIPLIER = "
+                         f"{self._function(multiplier, 'multiplier', 'gradient multiplier')}")
         own = {table.name: table.multiplier for table in plan.tables if table.multiplier}
         if own:
+            texts = {name: self._function(schedule, "multiplier",
+                                          f"gradient multiplier of table {name!r}")
+                     for name, schedule in own.items()}
             lines.append("# Table -> its own gradient multiplier, in the place of that of all.\n"
                          "TABLE_MULTIPLIERS = {\n" + "".join(
-                             f"    {name!r}: {self._function(schedule, 'multiplier')},\n"
-                             for name, schedule in own.items()) + "}")
+                             f"    {name!r}: {text},\n" for name, text in texts.items()) + "}")
         return self._after_definitions(lines)
 
     def _after_definitions(self, lines: list[str]) -> str:
@@ -159,8 +165,9 @@ class ConfigWriter:
         try:
             initializer = initializer_text(table.initializer, self._texts)
         except NoTextError as error:
-            self._report("TEE302", f"the initializer of table {table.name!r}: {error}; it is the "
-                         "default one here", f"name={table.name!r})")
+            what = f"initializer of table {table.name!r}"
+            self._leave(what, f"the {what}: {error}; it is the default one here",
+                        f"name={table.name!r})")
             initializer = "None"
         rows = self._value("vocabulary_size", table.vocabulary_size)
         lines = [f"vocabulary_size={rows}, dim={self._value('dimension', table.dimension)},",
@@ -174,9 +181,9 @@ class ConfigWriter:
         optimizer = table.training_optimizer
         rule = type(optimizer.rule).__name__
         if rule not in _CLASSES:
-            self._report("TEE302", f"table {table.name!r} is trained with {rule}, which TF2's "
-                         "TPUEmbedding does not have; choose another one, or stay at stage 1",
-                         f"name={table.name!r})")
+            self._leave(f"optimizer of table {table.name!r}", f"table {table.name!r} is trained "
+                        f"with {rule}, which TF2's TPUEmbedding does not have; choose another one, "
+                        "or stay at stage 1", f"name={table.name!r})")
             return "None"
         defaults = {field.name: field.default for field in
                     dataclasses.fields(getattr(mid_level, _CLASSES[rule]))}
@@ -194,18 +201,24 @@ class ConfigWriter:
     def _rate(self, table: str, optimizer: RowOptimizer) -> str:
         if not callable(optimizer.learning_rate):
             return self._value("learning_rate", optimizer.learning_rate)
-        name = self._function(optimizer.learning_rate, f"learning_rate_of_{self._tables[table]}")
+        name = self._function(optimizer.learning_rate, f"learning_rate_of_{self._tables[table]}",
+                              f"learning rate of table {table!r}")
         return f"lambda: {name}(global_step)"
 
-    def _function(self, function: object, name: str) -> str:
+    def _function(self, function: object, name: str, what: str) -> str:
         try:
             return self._texts.expression(function, name)
         except NoTextError as error:
-            self._report("TEE302", f"`{name}`: {error}; write it in {FILE_NAME}",
-                         f"def {name}(step):")
+            self._leave(what, f"`{name}`: {error}; write it in {FILE_NAME}",
+                        f"def {name}(step):")
             self._texts.definitions[name] = (
                 f"def {name}(step):\n    raise NotImplementedError({str(error)!r})")
             return name
+
+    def _leave(self, what: str, message: str, anchor: str = "") -> None:
+        """Reports what is left to be written, and that the plan therefore differs in it."""
+        self.left.add(what)
+        self._report("TEE302", message, anchor)
 
     def _report(self, code: str, message: str, anchor: str = "") -> None:
         """Adds a finding about the line that has a text; the whole file by default."""

@@ -95,9 +95,9 @@ class Effects(cst.CSTVisitor):
               expressions: Iterable[cst.CSTNode] = ()) -> list[Problem]:
         """Returns the problems of a function, and of expressions in it."""
         self._around = [function]
+        self.called.append(function)  # the first, before those that the expressions call
         for expression in expressions:
             expression.visit(self)
-        self.called.append(function)
         for called in self.called:  # which grows
             self._around = [called]
             for decorator in called.decorators:

@@ -72,8 +72,9 @@ class KerasRsWriter(ConfigWriter):
         try:
             initializer = _initializer(table.initializer, self._texts)
         except NoTextError as error:
-            self._report("TEE302", f"the initializer of table {table.name!r}: {error}; it is the "
-                         "default one here, wider than TPUEstimator's")
+            what = f"initializer of table {table.name!r}"
+            self._leave(what, f"the {what}: {error}; it is the default one here, wider than "
+                        "TPUEstimator's")
             initializer = "None"
         combiner = table.combiner or "sum"  # of one id, which is the row itself
         return (f"    {self._tables[table.name]} = keras_rs.layers.TableConfig(\n"
@@ -94,7 +95,8 @@ class KerasRsWriter(ConfigWriter):
             self._limits[name] = optimizer.gradient_limits
         rate = optimizer.learning_rate
         if callable(rate):
-            self._rates[name] = self._function(rate, f"learning_rate_of_{self._tables[name]}")
+            self._rates[name] = self._function(rate, f"learning_rate_of_{self._tables[name]}",
+                                               f"learning rate of table {name!r}")
             rate = 0.0  # the training step assigns it
         return self._made(name, rate, optimizer.rule)
 

@@ -4,7 +4,7 @@
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import ModuleType
 
 from tpu_estimator_embedding.compat import patch
@@ -18,8 +18,13 @@ from tpu_estimator_embedding.runtime import tf1
 from tpu_estimator_embedding.types import Initializer, Tensor
 
 
-def differences(captured: CapturedConfig, text: str) -> list[str]:
+def differences(captured: CapturedConfig, text: str, left: Collection[str] = ()) -> list[str]:
     """Returns the differences of the plan that a module's text builds; empty if it is equal.
+
+    Args:
+        captured: the plan, with the program.
+        text: of the module.
+        left: differences that are known, because the module leaves them to be written.
 
     Raises:
         Exception: whatever the text raises.
@@ -38,16 +43,13 @@ def differences(captured: CapturedConfig, text: str) -> list[str]:
             found.append(f"table {table.name!r} is missing")
             continue
         what = _differences_of_tables(table, new, initializers[table.name])
-        if not what and _rates(expected, table.name) != _rates(module, table.name):
-            what = ["learning rate"]
         found += [f"{one} of table {table.name!r}" for one in what]
-    if _multiples(expected.gradient_multiplier_fn) != _multiples(
-            getattr(module, "GRADIENT_MULTIPLIER", None)):
-        found.append("gradient multiplier")
-    if {table.name: table.multiplier for table in expected.tables if table.multiplier} != getattr(
-            module, "TABLE_MULTIPLIERS", {}):
-        found.append("gradient multipliers of tables")
-    return found
+        rate = f"learning rate of table {table.name!r}"
+        if "optimizer" not in what and rate not in left and (
+                _rates(expected, table.name) != _rates(module, table.name)):
+            found.append(rate)
+    found += _differences_of_multipliers(expected, module, left)
+    return [one for one in found if one not in left]
 
 
 def keras_rs_differences(captured: CapturedConfig, text: str) -> list[str]:
@@ -123,6 +125,19 @@ def _differences_of_tables(old: TablePlan, new: TablePlan, initializer: object) 
             _without_rate(old.training_optimizer) != _without_rate(new.optimizer)):
         found.append("optimizer")
     return found
+
+
+def _differences_of_multipliers(expected: EmbeddingPlan, module: ModuleType,
+                                left: Collection[str]) -> list[str]:
+    found = []
+    if "gradient multiplier" not in left and (
+            _multiples(expected.gradient_multiplier_fn)
+            != _multiples(getattr(module, "GRADIENT_MULTIPLIER", None))):
+        found.append("gradient multiplier")
+    old = {table.name: table.multiplier for table in expected.tables if table.multiplier}
+    new = getattr(module, "TABLE_MULTIPLIERS", {})
+    return found + [f"gradient multiplier of table {name!r}"
+                    for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
 
 
 def _without_rate(optimizer: RowOptimizer) -> RowOptimizer:

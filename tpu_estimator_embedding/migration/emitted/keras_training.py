@@ -90,6 +90,7 @@ class KerasTraining:
         self._save_steps, self._keep = save_checkpoints_steps, keep_checkpoint_max
         self._seed = tf_random_seed
         self.model = self.optimizer = None
+        self._read = []  # names of the model's inputs
 
     @property
     def step(self):
@@ -103,7 +104,6 @@ class KerasTraining:
             raise ValueError("Can not provide both steps and max_steps, got "
                              f"{steps} and {max_steps}.")
         batches = self._batches(input_fn, "train")
-        self._build(batches.element_spec[0])
         left = steps if max_steps is None else max(0, max_steps - self.step)
         if left == 0:
             return self
@@ -115,18 +115,13 @@ class KerasTraining:
     def evaluate(self, input_fn, *, steps=None):
         """Returns metric -> value, the loss and the step among them."""
         batches = self._batches(input_fn, "eval")
-        self._build(batches.element_spec[0])
         found = self.model.evaluate(batches, steps=_number(batches, steps), verbose=2,
                                     return_dict=True)
         return {**found, "global_step": self.step}
 
     def predict(self, input_fn):
         """Yields name -> value of each example."""
-        batches = self._batches(input_fn, "infer")
-        spec = batches.element_spec
-        self._build(spec[0] if isinstance(spec, tuple) else spec)
-        for batch in batches:
-            features = batch[0] if isinstance(batch, tuple) else batch
+        for features, *_ in self._batches(input_fn, "infer"):
             outputs = self._predictions_of(self.model(features, training=False), self.params)
             values = {name: keras.ops.convert_to_numpy(value) for name, value in outputs.items()}
             for row in range(len(next(iter(values.values())))):
@@ -134,7 +129,7 @@ class KerasTraining:
 
     def build(self, input_fn):
         """Makes the model for the batches of an input; `train` does it, too."""
-        self._build(self._batches(input_fn, "train").element_spec[0])
+        self._batches(input_fn, "train")
 
     def _build(self, spec):
         """Makes the model for batches of a `tf.data` spec, and restores the newest checkpoint."""
@@ -152,6 +147,7 @@ class KerasTraining:
         outputs = self._forward(features, self.params)
         used = {name: value for name, value in inputs.items()
                 if name in (*ids, *map(_weights, ids)) or name in features.read}
+        self._read = list(used)
         self.model = _Model(used, outputs, name="model")
         for layer in self.model.layers:
             if isinstance(layer, keras.layers.BatchNormalization) and len(layer.input.shape) > 3:
@@ -207,14 +203,16 @@ class KerasTraining:
             _remove(directory, old)
 
     def _batches(self, input_fn, mode):
-        """Returns batches of (model's inputs, labels)."""
+        """Returns batches of (model's inputs, labels), for which it makes the model."""
         size = self._batch_sizes[mode] or self._batch_sizes["train"]
         given = {"params": {**self.params, "batch_size": size}, "mode": mode, "config": None}
         names = input_fn.__code__.co_varnames[:input_fn.__code__.co_argcount]
         batches = input_fn(**{name: given[name] for name in names if name in given})
         if not isinstance(batches, tf.data.Dataset):
             raise TypeError(f"input_fn must return a tf.data.Dataset, got {batches!r}.")
-        return batches.map(self._prepared).prefetch(2)
+        batches = batches.map(self._prepared)
+        self._build(batches.element_spec[0])
+        return batches.map(self._of_model).prefetch(2)
 
     def _prepared(self, features, *labels):
         keys, of_tables = self._config.WEIGHT_KEYS, set(self._features)
@@ -229,6 +227,10 @@ class KerasTraining:
             tf.debugging.assert_less(  # JAX would look up another row
                 inputs[name], rows, f"Ids of feature {name} must be below {rows}.")
         return (inputs, *labels)
+
+    def _of_model(self, inputs, *labels):
+        """Leaves out what the model does not read: Keras takes inputs by their order."""
+        return ({name: inputs[name] for name in self._read}, *labels)
 
 
 class TableOptimizers(keras.optimizers.Optimizer):
