@@ -269,6 +269,7 @@ LIMITED = """
     import resource, sys
     from tpu_estimator_embedding import checkpoint
     source, output, size = sys.argv[1:]
+    sys.dont_write_bytecode = True  # which the limit would cut
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
     checkpoint.convert(source, output)
 """
