@@ -154,9 +154,9 @@ def changed_byte_in(name, prefix):
     content[piece.entry.offset] ^= 16
     piece.path.write_bytes(content)
     return (rf"^TensorBundle at {prefix} shard \d \(\d+ bytes\): Checksum does not match: stored "
-            r"\d+ vs. calculated on the restored bytes \d+: \S+ is damaged, or lacks a file\. Restore "
-            "its files, or write the name of an earlier checkpoint into the file `checkpoint` of "
-            r"its directory\.$")
+            r"\d+ vs. calculated on the restored bytes \d+: \S+ is damaged, or lacks a file\. "
+            "Restore its files, or write the name of an earlier checkpoint into the file "
+            r"`checkpoint` of its directory\.$")
 
 
 @pytest.mark.parametrize("name", ["words", "global_step"])
