@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints read and written without TensorFlow, against TensorFlow."""
 
+import contextlib
+import itertools
 import pathlib
 import sys
 import textwrap
@@ -13,6 +15,12 @@ from tests.checkpoint.saved import save_v1, values_of, variables
 from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle, write_bundle
+from tpu_estimator_embedding.checkpoint.bundle_format import (
+    Entry,
+    encode_header,
+    format_index,
+    parse_index,
+)
 from tpu_estimator_embedding.checkpoint.stored_tensor import (
     BLOCK_BYTES,
     ArrayTensor,
@@ -179,6 +187,76 @@ def test_damage_is_an_error(damage, tmp_path):
             tensor.read()
 
 
+CHANGES = {
+    "deleted": lambda content, place: [content[:place] + content[place + size:]
+                                       for size in (1, 2, 4, 5, 8)],
+    "inserted": lambda content, place: [content[:place] + bytes([byte]) + content[place:]
+                                        for byte in (0, 1, 255, content[place])],
+    "flipped": lambda content, place: [
+        content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1:]
+        for bit in range(8)],
+    "set": lambda content, place: [content[:place] + bytes([byte]) + content[place + 1:]
+                                   for byte in {0, 1, 127, 128, 255} - {content[place]}],
+    "cut": lambda content, place: [content[:place], content[place:]] if place else [],
+}
+
+
+@pytest.fixture(name="indexes", scope="module")
+def indexes_of_both_writers(tmp_path_factory):
+    """One table and a step: TensorFlow's index, and ours."""
+    folder = tmp_path_factory.mktemp("indexes")
+    tf.raw_ops.SaveV2(prefix=str(folder / "theirs"), tensor_names=["step", "words"],
+                      shape_and_slices=["", ""], tensors=[7, tf.ones([3, 2])])
+    write(folder / "ours", read_bundle(folder / "theirs"), {"words": TableLayout("div", 2, 3)})
+    return [folder / "theirs", folder / "ours"]
+
+
+def listed(prefix):
+    return {name: (tensor.dtype, tensor.shape, [(piece.extents, piece.entry)
+                                                for piece in tensor.pieces])
+            for name, tensor in read_bundle(prefix).items()}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_damaged_index_is_read_as_another_one(change, indexes):
+    for prefix in indexes:
+        index, whole = prefix.with_suffix(".index"), listed(prefix)
+        content = index.read_bytes()
+        try:
+            for place in range(len(content)):
+                for damaged in CHANGES[change](content, place):
+                    index.write_bytes(damaged)
+                    try:
+                        found = listed(prefix)
+                    except ValueError as error:
+                        assert str(error).startswith("`checkpoint` must be a whole checkpoint")
+                        continue
+                    assert found == whole, place
+        finally:
+            index.write_bytes(content)
+
+
+def test_bytes_missing_in_the_footer_are_found_whatever_the_checksum_before_it():
+    """Its handles then begin in the checksum of a block, and may be those of an empty block."""
+    for number in range(64):
+        items = {b"": encode_header(num_shards=1), b"step%d" % number: Entry(1, ()).encode()}
+        content = format_index(items)
+        for place, size in itertools.product(range(len(content) - 48, len(content)), range(1, 9)):
+            with contextlib.suppress(ValueError):
+                assert parse_index(content[:place] + content[place + size:]) == items
+
+
+@pytest.mark.parametrize("items, sentence", [
+    ({b"a": b""}, "it has no header with a number of data files"),
+    ({b"": b"", b"a": b""}, "it has no header with a number of data files"),
+    ({b"": encode_header(num_shards=1), b"a": Entry(1, (), shard=1).encode()},
+     "the entry b'a' is at bytes 0 to 0 of data file 1, of 1")])
+def test_index_whose_parts_do_not_fit_is_refused(items, sentence, tmp_path):
+    (tmp_path / "x.index").write_bytes(format_index(items))
+    with pytest.raises(ValueError, match=f"^`checkpoint` must .*{sentence}"):
+        read_bundle(tmp_path / "x")
+
+
 def test_changed_byte_is_found_whichever_rows_are_read(tmp_path):
     prefix = pathlib.Path(save_v1(tmp_path / "model", variables()))
     tensor = read_bundle(prefix)["words"]
@@ -191,6 +269,7 @@ LIMITED = """
     import resource, sys
     from tpu_estimator_embedding import checkpoint
     source, output, size = sys.argv[1:]
+    sys.dont_write_bytecode = True  # which the limit would cut
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
     checkpoint.convert(source, output)
 """

@@ -69,6 +69,20 @@ def test_argument_out_of_its_range_is_refused(tmp_path, arguments, sentence):
         TPUEstimator(model_fn, str(tmp_path), **options)
 
 
+@pytest.mark.parametrize("config, rest", [
+    (None, r"None\. Pass tf\.compat\.v1\.estimator\.tpu\.RunConfig\(\.\.\.\)\.$"),
+    (5, "5. Pass tf"), ("local", "'local'. Pass tf"), ({"model_dir": "m"}, "{'model_dir': 'm'}. P"),
+    (upstream.tpu_config.RunConfig,
+     "<class '.*RunConfig'>. Pass an object, not the class: RunConfig"),
+    (upstream.estimator.run_config.RunConfig(), "<.*>. That is tf.estimator.RunConfig, for an "
+     r"ordinary Estimator\. Pass tf\.compat\.v1\.estimator\.tpu\.RunConfig\(\.\.\.\), which")])
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_config_of_another_type_is_refused_with_what_was_given(config, rest, use_tpu):
+    with pytest.raises(ValueError, match="^`config` must be provided with type "
+                       f"`tpu_config.RunConfig`, got {rest}"):
+        TPUEstimator(model_fn, config=config, use_tpu=use_tpu, train_batch_size=2)
+
+
 def test_model_dir_of_bytes_is_refused():
     with pytest.raises(TypeError, match="`model_dir` must be a string or a path object, got b'm'"):
         TPUEstimator(model_fn, b"m", config=run_config(), train_batch_size=2)

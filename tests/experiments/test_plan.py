@@ -144,3 +144,17 @@ def test_plan_of_a_program_without_an_estimator(tmp_path):
     done = run("plan", "nothing.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "ended without constructing a TPUEstimator" in done.stderr
+
+
+@pytest.mark.parametrize("program, end", [
+    ("import sys; sys.exit(1)", "ended with exit status 1"),
+    ("import sys; sys.exit(7)", "ended with exit status 7"),
+    ("import sys; sys.exit('no data')", "ended with exit status 1 and the message 'no data'"),
+    ("raise KeyError('price')", "failed")])
+def test_plan_of_a_program_that_ends_early_says_how(program, end, tmp_path):
+    (tmp_path / "early.py").write_text(program)
+    done = run("plan", "early.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.search(rf"plan: \S*early.py {end} before it had constructed its TPUEstimator, so "
+                     "there is nothing to inspect", done.stderr), done.stderr
+    assert ("KeyError: 'price'" in done.stderr) == (end == "failed")

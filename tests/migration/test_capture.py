@@ -143,6 +143,28 @@ def test_a_program_without_an_estimator_is_reported(tmp_path):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("steps", ["0", "1"])
+@pytest.mark.parametrize("program, end", [("import sys; sys.exit(7)", "ended with exit status 7"),
+                                          ("raise KeyError('price')", "failed")])
+def test_a_program_that_ends_early_is_reported_with_how(program, end, steps, tmp_path):
+    (tmp_path / "train.py").write_text(program)
+    done = start([*MIGRATE, "train.py", "--capture", "--capture-steps", steps], cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.search("TEE304 program ended without a TPUEstimator: train.py "
+                     f"{end} before it had constructed (its|a) TPUEstimator", done.stderr)
+    assert ("KeyError: 'price'" in done.stderr) == (end == "failed")
+
+
+@pytest.mark.parametrize("status, sentence", [
+    ("0", "TEE304 program ended without a TPUEstimator"),
+    ("7", "fails before they are known: line 12: SystemExit: 7")])
+def test_a_program_that_exits_before_its_model_fn_is_reported(status, sentence, tmp_path):
+    constructs, _, _ = EVALUATES.partition("estimator.evaluate(")
+    (tmp_path / "train.py").write_text(f"{constructs}raise SystemExit({status})\n")
+    done = start([*MIGRATE, "train.py", "--capture", "--capture-steps", "1"], cwd=tmp_path)
+    assert sentence in done.stderr
+
+
 NO_TABLES = """
 estimator = tf.estimator.tpu.TPUEstimator(
     model_fn, "plain", tf.estimator.tpu.RunConfig(), train_batch_size=2)
@@ -162,6 +184,8 @@ def test_estimators_without_tables_are_skipped_until_model_fn(tmp_path):
     (tmp_path / "program.py").write_text(plain.replace("max_steps=1", "max_steps=-1"))
     done = start([*MIGRATE, "--capture-steps", "1", "program.py", "--capture"], cwd=tmp_path)
     assert "ValueError: " in done.stderr and "AttributeError" not in done.stderr
+    assert "program.py failed before it had constructed a TPUEstimator with tables" in done.stderr
+    assert done.returncode == 2
     (tmp_path / "program.py").write_text(plain)
     done = start([*MIGRATE, "--capture-steps", "1", "program.py", "--capture"], cwd=tmp_path)
     assert "TPUEstimator with tables that calls its model_fn" in done.stderr

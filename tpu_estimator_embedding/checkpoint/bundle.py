@@ -214,6 +214,7 @@ def read_bundle(prefix: pathlib.Path) -> dict[str, BundleTensor]:
         items = parse_index(index.read_bytes())
         shards = parse_header(items.pop(HEADER_KEY, b""))
         entries = {key: parse_entry(value) for key, value in items.items()}
+        _check_places(entries, shards)
     except ValueError as error:
         raise ValueError(f"`checkpoint` must be a whole checkpoint of TensorFlow, got {index}: "
                          f"{error}.") from error
@@ -221,6 +222,13 @@ def read_bundle(prefix: pathlib.Path) -> dict[str, BundleTensor]:
     _check_files(files, entries)
     return {key.decode(): BundleTensor(key.decode(), entry, _pieces(key, entry, entries, files))
             for key, entry in entries.items() if not key.startswith(b"\0")}
+
+
+def _check_places(entries: Mapping[bytes, Entry], shards: int) -> None:
+    for key, entry in entries.items():
+        if not 0 <= entry.shard < shards or entry.offset < 0 or entry.size < 0:
+            raise ValueError(f"the entry {key!r} is at bytes {entry.offset} to "
+                             f"{entry.offset + entry.size} of data file {entry.shard}, of {shards}")
 
 
 def _check_files(files: list[pathlib.Path], entries: Mapping[bytes, Entry]) -> None:

@@ -14,6 +14,7 @@ tensorflow/core/protobuf/tensor_bundle.proto.
 """
 
 import dataclasses
+import itertools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 
 HEADER_KEY = b""
 
+Handle = tuple[int, int]  # offset of a block of the index, and its size without the trailer
 Slice = tuple[tuple[int, int | None], ...]  # (start, length) of each axis; None is the whole axis
 
 # The messages of tensorflow/core/protobuf/tensor_bundle.proto, as far as checkpoints use them:
@@ -124,9 +126,12 @@ def parse_header(content: bytes) -> int:
     """Returns the number of data files.
 
     Raises:
-        ValueError: if the checkpoint was written in big-endian byte order.
+        ValueError: if the header is missing or names no data file, or the checkpoint was written
+            in big-endian byte order.
     """
     header = _parse(_HEADER, content)
+    if header.num_shards < 1:
+        raise ValueError("it has no header with a number of data files")
     if header.endianness:
         raise ValueError("it was written on a big-endian machine")
     return int(header.num_shards)
@@ -169,25 +174,48 @@ def format_index(items: Mapping[bytes, bytes]) -> bytes:
     """Returns the bytes of an index file with `items`."""
     keys = sorted(items)
     data = _block([(key, items[key]) for key in keys])
+    whole = 0, len(data) - _TRAILER_SIZE
     # The index of blocks maps a key at or after the last key of each block to the block.
-    empty, blocks = _block([]), _block([(keys[-1] + b"\xff", _handle(0, data))])
-    footer = _handle(len(data), empty) + _handle(len(data) + len(empty), blocks)
-    return data + empty + blocks + footer.ljust(_FOOTER_SIZE - len(_MAGIC), b"\0") + _MAGIC
+    empty, blocks = _block([]), _block([(keys[-1] + b"\xff", _encode_handle(whole))])
+    footer = _footer((len(data), len(empty) - _TRAILER_SIZE),
+                     (len(data) + len(empty), len(blocks) - _TRAILER_SIZE))
+    return data + empty + blocks + footer
 
 
 def parse_index(content: bytes) -> dict[bytes, bytes]:
     """Returns the items of an index file, sorted by key.
 
+    The footer has no checksum, so it is compared with what a writer puts there. The blocks must
+    fill the rest: then a checksum covers every other byte, and no block is left out.
+
     Raises:
         ValueError: if this is not an index file, or it is damaged; the message says which.
     """
-    if content[-len(_MAGIC):] != _MAGIC or len(content) < _FOOTER_SIZE:
+    start = len(content) - _FOOTER_SIZE
+    if start < 0 or content[-len(_MAGIC):] != _MAGIC:
         raise ValueError("it does not end as an index file ends: it is truncated or foreign")
-    footer = content[-_FOOTER_SIZE:]
-    _, position = _read_handle(footer, 0)
-    blocks, _ = _read_handle(footer, position)
-    return {key: value for _, handle in _block_items(content, *blocks)
-            for key, value in _block_items(content, *_read_handle(handle, 0)[0])}
+    meta, position = _read_handle(content, start)
+    index, position = _read_handle(content, position)
+    if content[start:] != _footer(meta, index):
+        raise ValueError("its footer is damaged")
+    blocks = [_read_handle(handle, 0)[0] for _, handle in _block_items(content, index)]
+    _check_adjacent([*blocks, meta, index], start)
+    list(_block_items(content, meta))  # for its checksum: of checkpoints, it is empty
+    items = [item for block in blocks for item in _block_items(content, block)]
+    if any(key >= following for (key, _), (following, _) in itertools.pairwise(items)):
+        raise ValueError("its keys are not in order")
+    return dict(items)
+
+
+def _check_adjacent(blocks: Sequence[Handle], end: int) -> None:
+    """Raises ValueError unless blocks, in this order, are all bytes up to `end`."""
+    position = 0
+    for offset, size in blocks:
+        if offset != position:
+            raise ValueError(f"a block must begin at byte {position}, got {offset}")
+        position += size + _TRAILER_SIZE
+    if position != end:
+        raise ValueError(f"its blocks must end at byte {end}, got {position}")
 
 
 def _block(items: list[tuple[bytes, bytes]]) -> bytes:
@@ -204,17 +232,24 @@ def _block(items: list[tuple[bytes, bytes]]) -> bytes:
     return uncompressed + struct.pack("<I", masked(crc32c(uncompressed)))
 
 
-def _handle(offset: int, block: bytes) -> bytes:
-    return varint(offset) + varint(len(block) - _TRAILER_SIZE)
+def _footer(meta: Handle, index: Handle) -> bytes:
+    handles = _encode_handle(meta) + _encode_handle(index)
+    return handles.ljust(_FOOTER_SIZE - len(_MAGIC), b"\0") + _MAGIC
 
 
-def _read_handle(content: bytes, position: int) -> tuple[tuple[int, int], int]:
+def _encode_handle(handle: Handle) -> bytes:
+    offset, size = handle
+    return varint(offset) + varint(size)
+
+
+def _read_handle(content: bytes, position: int) -> tuple[Handle, int]:
     offset, position = read_varint(content, position)
     size, position = read_varint(content, position)
     return (offset, size), position
 
 
-def _block_items(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+def _block_items(content: bytes, handle: Handle) -> Iterator[tuple[bytes, bytes]]:
+    offset, size = handle
     end = offset + size
     stored = content[end + 1:end + _TRAILER_SIZE]
     if len(stored) < 4 or masked(crc32c(content[offset:end + 1])) != struct.unpack(
@@ -223,7 +258,7 @@ def _block_items(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes
     if content[end] != 0:
         raise ValueError(f"a block is compressed (kind {content[end]}), which checkpoints are not")
     block = content[offset:end]
-    [restarts] = struct.unpack("<I", block[-4:])
+    restarts = int.from_bytes(block[-4:], "little")
     position, limit, key = 0, size - 4 * (restarts + 1), b""
     while position < limit:
         shared, position = read_varint(block, position)
@@ -233,6 +268,8 @@ def _block_items(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes
         position += rest
         yield key, block[position:position + length]
         position += length
+    if position != limit:
+        raise ValueError("the items of a block do not fill it")
 
 
 def encode_string(text: bytes) -> tuple[bytes, int]:

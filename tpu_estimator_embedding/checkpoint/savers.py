@@ -18,6 +18,7 @@ of a server at once and outputs their buffers without copying them, so that they
 same step. Updates after that copy the buffers that they change.
 """
 
+import contextlib
 import errno
 import glob
 import itertools
@@ -196,7 +197,18 @@ def restore_parts(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, sav
         save_path: path of the checkpoint.
         parts: the result of `stored_parts`.
         without: those of them that keep the values that they have.
+
+    Raises:
+        tf.errors.DataLossError: if a file of the checkpoint is damaged.
     """
+    try:
+        _restore_parts(own, sess, save_path, parts, without)
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        raise damage_in_session(save_path, error) from None
+
+
+def _restore_parts(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str,
+                   parts: Sequence[StoredPart], without: Sequence[StoredPart]) -> None:
     left_out = {part.handle.ref() for part in without}
     _restore(own, _WithoutParts(sess, own.saver_def.restore_op_name, left_out) if without else sess,
              save_path)
@@ -310,20 +322,43 @@ def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
     Raises:
         tf.errors.DataLossError: if a file is truncated, damaged or missing.
     """
-    try:
+    with explained_reading(checkpoint):
         reader = tf.train.load_checkpoint(checkpoint)
         if not reader.has_tensor(TABLE_LAYOUTS_KEY):
             return {}
         record = reader.get_tensor(TABLE_LAYOUTS_KEY)
+    return parse_table_layouts(record)
+
+
+@contextlib.contextmanager
+def explained_reading(checkpoint: str) -> Iterator[None]:
+    """Names a checkpoint, and the way out, in errors of TensorFlow's reader of checkpoints.
+
+    Raises:
+        tf.errors.DataLossError: if a file is truncated, damaged or missing.
+    """
+    try:
+        yield
     except IndexError as error:  # what TensorFlow's reader makes of its OutOfRangeError
         raise tf.errors.DataLossError(None, None, f"{checkpoint} is truncated: {error}. "
                                       f"{WAY_OUT_OF_DAMAGE}") from error
     except tf.errors.NotFoundError:  # no checkpoint
         raise
     except tf.errors.OpError as error:
-        raise tf.errors.DataLossError(None, None, f"{error.message}: {checkpoint} is damaged, or "
-                                      f"lacks a file. {WAY_OUT_OF_DAMAGE}") from error
-    return parse_table_layouts(record)
+        raise _damaged(checkpoint, error.message) from error
+
+
+def damage_in_session(checkpoint: str, error: tf.errors.OpError) -> tf.errors.DataLossError:
+    """Returns what to raise `from None` for a damaged checkpoint that a session restores.
+
+    TensorFlow's message has the tracebacks of all ops that the error passed through.
+    """
+    return _damaged(checkpoint, str(readable(error)))
+
+
+def _damaged(checkpoint: str, message: str) -> tf.errors.DataLossError:
+    return tf.errors.DataLossError(None, None, f"{message}: {checkpoint} is damaged, or lacks a "
+                                   f"file. {WAY_OUT_OF_DAMAGE}")
 
 
 def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, present: TableLayout,

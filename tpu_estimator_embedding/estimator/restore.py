@@ -16,7 +16,13 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.model_directory import explained_writes
 from tpu_estimator_embedding.checkpoint.names import table_of
-from tpu_estimator_embedding.checkpoint.savers import WAY_OUT_OF_DAMAGE, layout_in, saved_layouts
+from tpu_estimator_embedding.checkpoint.savers import (
+    WAY_OUT_OF_DAMAGE,
+    damage_in_session,
+    explained_reading,
+    layout_in,
+    saved_layouts,
+)
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
 from tpu_estimator_embedding.kernels import load
@@ -30,6 +36,9 @@ _OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \
 # TensorFlow's message about a table that is read in place.
 _READ_IN_PLACE = re.compile(r"[Tt]rying to read variable with wrong dtype. Expected float got "
                             r"variant")
+
+# TensorFlow's message about a changed byte, where another op than a Saver's restores it.
+_CHANGED_BYTE = re.compile(r"TensorBundle at (.+) shard \d+ .*Checksum does not match")
 
 # TensorFlow's message where the file `checkpoint` names what is not there.
 _NO_INDEX = "The passed save_path is not a valid checkpoint"
@@ -66,6 +75,7 @@ def explained_restore(
         ValueError: if the checkpoint lacks its index or a slot, or a table has a different shape
             there. The engine and a model's optimizer share the slot names of some optimizers
             (Adagrad), but not of all (Adam).
+        tf.errors.DataLossError: if the checkpoint of a warm start is damaged.
         tf.errors.PermissionDeniedError: if this process may not write to `model_dir`.
     """
     try:
@@ -92,6 +102,11 @@ def explained_restore(
         if explanation is None:
             raise
         raise ValueError(explanation) from error
+    except tf.errors.DataLossError as error:
+        changed = _CHANGED_BYTE.search(error.message or "")
+        if changed is None or WAY_OUT_OF_DAMAGE in error.message:
+            raise
+        raise damage_in_session(changed[1], error) from None
     except ValueError as error:
         if _NO_INDEX not in str(error):
             raise
@@ -224,11 +239,13 @@ def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,
             layout; None if unknown.
 
     Raises:
+        tf.errors.DataLossError: if a file of the checkpoint is truncated, damaged or missing.
         ValueError: if the program's tables use `mod`, and the row layout of the checkpoint is
             unknown.
     """
     layout = _layout(checkpoint, name, plan, checkpoint_num_hosts)
-    value = tf.train.load_variable(checkpoint, name)
+    with explained_reading(checkpoint):
+        value = tf.train.load_variable(checkpoint, name)
     if layout is None or layout.is_by_id:
         return value
     return value[saved_rows(layout.vocabulary_size, layout.num_hosts, layout.partition_strategy)]

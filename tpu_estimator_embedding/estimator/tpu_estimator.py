@@ -62,6 +62,7 @@ from tpu_estimator_embedding.estimator.input.feeding import feed_steps
 from tpu_estimator_embedding.estimator.input.machine_context import (
     MachineContext,
     check_can_honour,
+    check_config,
     check_partition_dims,
     without_num_shards,
 )
@@ -159,6 +160,7 @@ class TPUEstimator(LoopingEstimator):
                  num_hosts: int | None = None, checkpoint_num_hosts: int | None = None,
                  cluster_config: ClusterConfig | None = None,
                  async_checkpoints: bool | None = None, checkpoint_at_start: bool | None = None):
+        check_config(config)
         config = copy.deepcopy(config)
         batch_axis = None if batch_axis is None else list(batch_axis)
         # A text of a flag, such as "False", is true.

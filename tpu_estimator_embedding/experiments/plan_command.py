@@ -12,7 +12,8 @@ from tpu_estimator_embedding.experiments.program_arguments import add_program, p
 DESCRIPTION = """\
 Runs a program until its TPUEstimator is constructed, and prints the memory,
 disk space and time that its tables will need. The exit status is 1 if the memory
-of this machine is not sufficient.
+of this machine is not sufficient, and 2 if the program fails, or constructs no
+TPUEstimator.
 """
 
 _EPILOG = """\
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         captured = capture.capture(
             functools.partial(start, program.name, program.arguments),
             ProgramSetup(program.is_tf1, "quiet"),
-            "__init__" if args.sample is None else "train")
+            "__init__" if args.sample is None else "train", program.name)
     except (capture.NoEstimatorError, program_runner.NotStartedError) as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2

@@ -69,9 +69,8 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
             named the tables, before any step is run.
 
     Raises:
-        runtime.capture.NoEstimatorError: the program ends before.
+        runtime.capture.NoEstimatorError: the program ends or fails before.
         runtime.program_runner.NotStartedError: it cannot be started.
-        BaseException: whatever the program raises before its TPUEstimator is constructed.
     """
     run = functools.partial(program_runner.run_file, path, arguments)
     set_up = ProgramSetup(is_tf1)
@@ -80,7 +79,7 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
     if steps:
         found, names, failure = _run_to_model_fn(run, set_up, path)
     else:
-        found = program_capture.capture(run, set_up)
+        found = program_capture.capture(run, set_up, program=path)
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
     spec = found.spec
     assert spec is not None
@@ -173,11 +172,14 @@ def _run_to_model_fn(
 
     try:
         run_watched(set_up)
-    except (_NamesKnown, Exception) as error:
+    except program_runner.NotStartedError:
+        raise
+    except (_NamesKnown, SystemExit, Exception) as error:
         with_tables = [found for found in made.values() if found.spec is not None]
-        if not with_tables:
-            raise
-        if not reached:
+        if not with_tables and not program_capture.is_exit_0(error):
+            raise program_capture.ended_early(
+                error, path, "constructed a TPUEstimator with tables") from None
+        if not reached and not program_capture.is_exit_0(error):
             return with_tables[-1], None, _told(error, path)
     if not reached:
         raise program_capture.NoEstimatorError(

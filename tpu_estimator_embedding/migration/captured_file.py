@@ -31,7 +31,6 @@ def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
 
     Raises:
         runtime.program_runner.NotStartedError: the program cannot be started.
-        BaseException: whatever the program raises before.
     """
     new = pathlib.Path(path).with_name(FILE_NAME)
     before = new.read_bytes() if new.exists() else b""

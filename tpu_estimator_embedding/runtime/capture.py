@@ -3,10 +3,12 @@
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
+from tpu_estimator_embedding.runtime.program_runner import NotStartedError
 
 if TYPE_CHECKING:
     from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
@@ -40,7 +42,8 @@ class Captured:
         return self.constructor_arguments["embedding_config_spec"]
 
 
-def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__") -> Captured:
+def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__",
+            program: str = "the program") -> Captured:
     """Runs a program until it has constructed its TPUEstimator, or calls one of its methods.
 
     An estimator without tables is skipped if the program then creates another one.
@@ -50,10 +53,11 @@ def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__
             with path and arguments.
         set_up: prepares the process, a `ProgramSetup`.
         method: method to stop at: `__init__`, `train`, `evaluate` or `predict`.
+        program: its name in messages.
 
     Raises:
-        NoEstimatorError: if the program ends before it reaches the method.
-        BaseException: any exception of the program before that.
+        NoEstimatorError: if the program ends or fails before it reaches the method.
+        NotStartedError: if it cannot be started.
     """
     arguments_of: dict[TPUEstimator, dict[str, Any]] = {}
 
@@ -81,9 +85,13 @@ def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__
             run(set_up_and_watch)
         except _Stop as reached:
             return reached.captured
-        except SystemExit as exit_:
-            if exit_.code:
-                raise
+        except NotStartedError:
+            raise
+        except (SystemExit, Exception) as error:
+            if not is_exit_0(error):
+                goal = ("constructed its TPUEstimator" if not arguments_of else
+                        f"made {_wanted(method)}")
+                raise ended_early(error, program, goal) from None
     raise NoEstimatorError(_what_is_missing(method, bool(arguments_of)))
 
 
@@ -95,9 +103,38 @@ class _Stop(BaseException):
         self.captured = captured
 
 
+def is_exit_0(error: BaseException) -> bool:
+    """Whether a program ended as one does that comes to its end."""
+    return isinstance(error, SystemExit) and not error.code
+
+
+def ended_early(error: BaseException, program: str, goal: str) -> NoEstimatorError:
+    """Returns what to raise for a program that ended by an exception; shows its traceback.
+
+    Args:
+        error: the exception.
+        program: its name.
+        goal: what it had not yet done, after "before it had".
+    """
+    end = f"before it had {goal}, so there is nothing to inspect."
+    if not isinstance(error, SystemExit):
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.excepthook = sys.__excepthook__  # `run_file` has set one for the program
+        return NoEstimatorError(f"{program} failed {end}")
+    status, said = (error.code, "") if isinstance(error.code, int) else (
+        1, f" and the message {error.code!r}")
+    return NoEstimatorError(f"{program} ended with exit status {int(status)}{said} {end} Pass its "
+                            "own arguments after `--`.")
+
+
+def _wanted(method: str) -> str:
+    what = "with an embedding_config_spec" if method == "__init__" else f"that calls {method}()"
+    return f"a TPUEstimator {what}"
+
+
 def _what_is_missing(method: str, has_estimator: bool) -> str:
     if not has_estimator:
         return ("The program ended without constructing a TPUEstimator, so there is nothing to "
                 "inspect. Pass its own arguments after `--`.")
-    what = "with an embedding_config_spec" if method == "__init__" else f"that calls {method}()"
-    return f"The program ended without a TPUEstimator {what}, so there are no tables to inspect."
+    return (f"The program ended without {_wanted(method)}, so there are no tables to "
+            "inspect.")

@@ -95,6 +95,33 @@ def test_batch_in_the_middle_that_cannot_be_split_is_an_error(tmp_path):
         finish(train, tmp_path, new_model_fn(linear), 4, input_fn, input_mode=V1)
 
 
+@pytest.mark.parametrize("as_read", [
+    lambda ids: ids, tf.sparse.to_dense, tf.RaggedTensor.from_sparse],
+    ids=["sparse", "dense", "ragged"])
+def test_empty_batch_is_trained_on_as_with_one_replica(as_read, tmp_path):
+    def model_fn(features, labels, mode, params):
+        errors = tf.square(linear(features, params) - labels)
+        loss = tf.math.divide_no_nan(tf.reduce_sum(errors), tf.cast(tf.size(errors), tf.float32))
+        return upstream.tpu_estimator.TPUEstimatorSpec(mode, loss=loss, train_op=minimize(loss))
+
+    def input_fn(params):
+        def of_size(size):
+            return replica_model.to_features({name: tf.constant(value)[:size]
+                                              for name, value in arrays.items()})
+
+        arrays = {name: value.clip(0) if name == "id" else value
+                  for name, value in replica_model.arrays(BATCH_SIZE).items()}
+        sizes = tf.data.Dataset.from_tensor_slices(np.int64([BATCH_SIZE, 0, 4, 0]))
+        return sizes.map(of_size).map(lambda features, labels: (
+            {**features, "id": as_read(features["id"])}, labels))
+
+    one, *several = (train(tmp_path / str(number), model_fn, number, input_fn)
+                     for number in (1, 2, 4))
+    for values in several:
+        assert values[-1]["global_step"] == 4
+        assert_same_values(values[-1], one[-1])
+
+
 def test_every_batch_is_used_once_and_in_order(tmp_path):
     """Replica k takes batch k of its step: with one id per batch, each is counted once."""
     def model_fn(features, labels, mode, params):
@@ -189,6 +216,16 @@ def test_split_batch_takes_every_kind_of_tensor():
         assert features["inner"]["x"].numpy().tolist() == [[0, 1], [2, 3]][share]
         assert labels[0].numpy().tolist() == [[0, 1], [2, 3]][share]
         assert labels[1] is None
+
+
+def test_split_batch_gives_each_replica_a_share_of_none():
+    ids = tf.ragged.constant([[]], tf.int64)[:0]
+    for share, labels in split_batch(
+            {"ids": ids.to_sparse(), "ragged": ids, "x": tf.zeros([3, 0, 2])}, tf.zeros([0, 1]), 2,
+            embedding_keys=["ids"], batch_axis=[0, 1, 0]):
+        assert share["ids"].dense_shape.numpy().tolist() == [0, 0]
+        assert [share["x"].shape, labels.shape] == [[3, 0, 2], [0, 1]]
+        assert share["ragged"].to_list() == []
 
 
 def test_split_batch_follows_batch_axis_but_for_ids():

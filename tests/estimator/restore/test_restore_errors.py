@@ -17,6 +17,7 @@ from tests.estimator import counting
 from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint, cli
 from tpu_estimator_embedding.checkpoint import savers
+from tpu_estimator_embedding.checkpoint.bundle import read_bundle
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradParameters,
@@ -144,6 +145,37 @@ def test_damaged_checkpoint_names_the_way_out(damage, sentence, tmp_path):
                 rf"{tmp_path}/model\.ckpt-1") + r"\. Restore its files, or write the name of an "
                 "earlier checkpoint into the file `checkpoint` of its directory"):
             CALLS[call](estimator)
+
+
+def changed_byte_in(name, prefix):
+    """Changes a value of a variable; returns what every error says."""
+    [piece] = read_bundle(prefix)[name].pieces
+    content = bytearray(piece.path.read_bytes())
+    content[piece.entry.offset] ^= 16
+    piece.path.write_bytes(content)
+    return (rf"^TensorBundle at {prefix} shard \d \(\d+ bytes\): Checksum does not match: stored "
+            r"\d+ vs. calculated on the restored bytes \d+: \S+ is damaged, or lacks a file\. "
+            "Restore its files, or write the name of an earlier checkpoint into the file "
+            r"`checkpoint` of its directory\.$")
+
+
+@pytest.mark.parametrize("name", ["words", "global_step"])
+def test_changed_byte_names_the_checkpoint_and_the_way_out(name, tmp_path):
+    estimator = train(tmp_path, 5)
+    message = changed_byte_in(name, tmp_path / "model.ckpt-1")
+    for call in CALLS.values():
+        with pytest.raises(tf.errors.DataLossError, match=message):
+            call(estimator)
+
+
+def test_changed_byte_is_named_by_a_warm_start_and_where_a_value_is_read(tmp_path):
+    estimator = train(tmp_path / "old", 5)
+    message = changed_byte_in("words", tmp_path / "old/model.ckpt-1")
+    new = new_estimator(tmp_path / "new", 5, warm_start_from=str(tmp_path / "old/model.ckpt-1"))
+    for call in (lambda: estimator.get_variable_value("words"),
+                 lambda: new.train(input_fn, steps=1)):
+        with pytest.raises(tf.errors.DataLossError, match=message):
+            call()
 
 
 @pytest.mark.parametrize("content, what", [(None, "missing"), ("junk", "damaged"),

@@ -265,11 +265,30 @@ def _split_tensor(name: str, tensor: Tensor | tf.SparseTensor | tf.RaggedTensor,
                  f"divisible by the number of replicas, {num_replicas}", size,
                  "Drop the remainder in input_fn.")
     if isinstance(tensor, tf.SparseTensor):
-        return tf.sparse.split(in_batch(tensor, name, axis), num_replicas, axis=axis)
+        return _split_sparse(in_batch(tensor, name, axis), num_replicas, axis, size)
     if isinstance(tensor, tf.RaggedTensor):
         share = tensor.nrows() // num_replicas
         return [tensor[replica * share:(replica + 1) * share] for replica in range(num_replicas)]
-    return tf.split(tensor, num_replicas, axis=axis)
+    if size:
+        return tf.split(tensor, num_replicas, axis=axis)
+    # By sizes: by a number of shares, TensorFlow splits no batch of 0 samples.
+    shares = tf.fill([num_replicas], tf.shape(tensor)[axis] // num_replicas)
+    return tf.split(tensor, shares, axis=axis, num=num_replicas)
+
+
+def _split_sparse(tensor: tf.SparseTensor, num_replicas: int, axis: int,
+                  size: int | None) -> list[tf.SparseTensor]:
+    if size:
+        return tf.sparse.split(tensor, num_replicas, axis=axis)
+    # A batch of 0 samples is split as one with a sample for each replica, which has no ids either.
+    shape = tensor.dense_shape
+    is_batch = tf.equal(tf.range(tf.size(shape)), axis)
+    in_shares = tf.maximum(shape[axis], num_replicas)
+    parts = tf.sparse.split(tf.SparseTensor(tensor.indices, tensor.values,
+                                            tf.where(is_batch, in_shares, shape)),
+                            num_replicas, axis=axis)
+    of_share = tf.where(is_batch, shape[axis] // num_replicas, shape)
+    return [tf.SparseTensor(part.indices, part.values, of_share) for part in parts]
 
 
 def read_input(ctx: MachineContext, input_fn: Callable[[tpu_context.TPUContext], Structure],

@@ -76,11 +76,29 @@ class MachineContext(tpu_context._InternalTPUContext):
         """None: everything is placed on this machine."""
 
 
+def check_config(config: object) -> None:
+    """Checks the type of a TPUEstimator's config.
+
+    Raises:
+        ValueError: if it is no RunConfig of a TPUEstimator, as in TensorFlow.
+    """
+    if isinstance(config, upstream.tpu_config.RunConfig):
+        return
+    way_out = "Pass tf.compat.v1.estimator.tpu.RunConfig(...)."
+    if isinstance(config, upstream.run_config.RunConfig):
+        way_out = ("That is tf.estimator.RunConfig, for an ordinary Estimator. Pass tf.compat.v1."
+                   "estimator.tpu.RunConfig(...), which takes the same arguments and `tpu_config`.")
+    elif isinstance(config, type) and issubclass(config, upstream.tpu_config.RunConfig):
+        way_out = "Pass an object, not the class: RunConfig(...)."
+    raise ValueError(f"`config` must be provided with type `tpu_config.RunConfig`, got {config!r}. "
+                     f"{way_out}")
+
+
 def check_can_honour(config: RunConfig | None) -> None:
     """Logs settings that only a TPU uses; ValueError for those that would change results."""
     tpu_config = getattr(config, "tpu_config", None)
     if tpu_config is None:
-        return  # upstream checks the type of config
+        return
     if tpu_config.num_cores_per_replica:
         tf.compat.v1.logging.info(
             "tpu_estimator_embedding: num_cores_per_replica=%d is a layout of a TPU's memory: each "
