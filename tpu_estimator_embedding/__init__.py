@@ -17,7 +17,7 @@ have them, make `tf.keras` Keras 2, the only Keras that layers in a model_fn wor
 import importlib
 from typing import Any
 
-__version__ = "1.0.0rc3"
+__version__ = "1.0.0rc4"
 
 # The settings of all optimizers, whose records load without TensorFlow.
 _PARAMETERS = [record.parameters for record in importlib.import_module(
