@@ -10,8 +10,10 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 PROGRAM = "tpu-estimator-embedding"
+_STATUS_OF_SIGPIPE = 128 + 13  # which ends other tools there
 
 # verb -> module, what it does.
 VERBS = {
@@ -69,7 +71,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _version()
     if args.verb is None:
         parser.error("a verb is needed")
-    return _run_verb(args.verb, given[end:])
+    try:
+        status = _run_verb(args.verb, given[end:])
+        sys.stdout.flush()  # what is left, which Python would write after this function
+        return status
+    except BrokenPipeError:
+        if args.verb == "run" or not _discarded(sys.stdout):
+            raise  # the program's own
+        return _STATUS_OF_SIGPIPE
+
+
+def _discarded(stream: TextIO) -> bool:
+    """Discards what is left in a pipe whose other end is closed, as in `... | head -2`.
+
+    Returns whether the stream is one.
+    """
+    import os
+    import select
+    poll = select.poll()
+    poll.register(stream, select.POLLOUT)
+    is_closed = any(events & select.POLLERR for _, events in poll.poll(0))
+    if is_closed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return is_closed
 
 
 def _run_verb(verb: str, arguments: Sequence[str]) -> int:

@@ -2,10 +2,12 @@
 """`tpu-estimator-embedding checkpoint`, as a user runs it: outputs, errors, exit statuses."""
 
 import json
+import os
 import pathlib
 import re
 import resource
 import signal
+import subprocess
 import sys
 import textwrap
 import zipfile
@@ -17,6 +19,8 @@ from tests.checkpoint.saved import Saved, assert_same, restore_v1, save_v1, valu
 from tests.subprocesses import start
 from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
+
+ROOT = str(pathlib.Path(__file__).parents[2])
 
 
 @pytest.fixture
@@ -210,9 +214,23 @@ def test_damage_found_on_the_way_leaves_nothing(command, damage, model, capsys):
     assert files() == before
 
 
+@pytest.mark.parametrize("verb", ["checkpoint inspect model", "migrate train.py"])
+def test_output_that_nobody_reads_ends_a_command_silently(verb, model):
+    """As in `... | head -2`, which ends earlier."""
+    (model / "train.py").write_text("import tensorflow as tf\ntf.estimator.RunConfig()\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        done = subprocess.run([sys.executable, "-m", "tpu_estimator_embedding", *verb.split()],
+                              stdout=pipe, stderr=subprocess.PIPE, text=True, check=False,
+                              env={**os.environ, "PYTHONPATH": ROOT})
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
 LIMITED = textwrap.dedent("""
     import resource, signal, sys
     from tpu_estimator_embedding import cli
+    sys.dont_write_bytecode = True  # which the limit would cut
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write that is too much is an error
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
     sys.exit(cli.main(["checkpoint", *sys.argv[1:]]))

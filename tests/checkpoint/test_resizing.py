@@ -131,6 +131,12 @@ def test_values_of_accumulators_that_no_optimizer_can_have_are_refused(value):
     assert checkpoint.Resize(20, slot_values={"momenta": -1.0}).slot_values == {"momenta": -1.0}
 
 
+def test_slot_values_that_are_no_dictionary_are_refused():
+    with pytest.raises(TypeError, match="^`slot_values` must be a dictionary from slots to values, "
+                       "got 5"):
+        checkpoint.Resize(9, slot_values=5)
+
+
 @pytest.mark.parametrize("text", ["normal:nan", "normal:-1", "constant:inf", "uniform:2,1",
                                   "truncated_normal:-1"])
 def test_initializers_of_impossible_numbers_are_refused(text):

@@ -112,6 +112,11 @@ def test_column_of_another_kind_raises(column):
         of_columns([COLUMN, column])
 
 
+def test_columns_that_are_no_list_raise():
+    with pytest.raises(TypeError, match="`feature_columns` must be a list of columns, got 5"):
+        EmbeddingConfigSpec(feature_columns=5, optimization_parameters=AdagradParameters(0.1))
+
+
 def test_column_that_is_not_in_a_list_raises():
     with pytest.raises(TypeError, match="`feature_columns` must be a list of columns, got _TPU"):
         EmbeddingConfigSpec(COLUMN, ADAGRAD)

@@ -20,6 +20,19 @@ def test_every_key_of_tables_is_an_axis():
                       "multiplier=1,table:a*=1,table:b=warmup:9"]
 
 
+@pytest.mark.parametrize("arguments, name", [
+    ({"multipliers": 5}, "`multipliers`"), ({"learning_rates": 0.1}, "`learning_rates`"),
+    ({"clipping_limits": 1}, "`clipping_limits`"), ({"tables": {"a": 3}}, r"`tables\['a'\]`")])
+def test_values_of_a_grid_are_lists(arguments, name):
+    with pytest.raises(TypeError, match=rf"^{name} must be a list of values, got \d"):
+        grid(**arguments)
+
+
+def test_tables_of_a_grid_are_a_dictionary():
+    with pytest.raises(TypeError, match="^`tables` must be a dictionary from tables to mul.*got 5"):
+        grid(tables=5)
+
+
 def test_texts_make_the_same_setting_again():
     setting = Setting(1, 0.5, 2.0, {"re:a=b": "freeze_until:5", "c": 0})
     assert setting_of(setting.texts) == setting

@@ -187,3 +187,9 @@ def test_column_without_tpu_is_an_ordinary_one():
         activations = tf.compat.v1.feature_column.input_layer({"words": ids}, [column])
         session.run(tf.compat.v1.global_variables_initializer())
         np.testing.assert_array_equal(session.run(activations), [[2.0] * 4, [1.0] * 4])
+
+
+def test_categorical_columns_that_are_no_list_raise():
+    with pytest.raises(TypeError, match="`categorical_columns` must be a list of categorical "
+                       "columns, got 5"):
+        shared_embedding_columns(5, 4)

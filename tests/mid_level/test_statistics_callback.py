@@ -90,6 +90,12 @@ def test_directory_that_is_no_path_is_refused(log_dir):
         statistics_callback_class(tf.keras)(log_dir)
 
 
+def test_embedding_without_tables_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="`embedding` must be a TPUEmbedding, TPUEmbeddingV2 or "
+                       "layer with tables, or None, got 5"):
+        statistics_callback_class(tf.keras)(tmp_path, embedding=5)
+
+
 def test_model_without_tables_is_an_error(tmp_path):
     inputs = tf.keras.Input([1])
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))

@@ -140,6 +140,14 @@ def test_wrong_types_are_type_errors(make):
         make()
 
 
+@pytest.mark.parametrize("arguments, sentence", [
+    ((1000, [1, 0.1]), "`boundaries` must be a list of steps, got 1000"),
+    (([1000], 0.1), "`values` must be a list of multipliers, got 0.1")])
+def test_parts_of_a_piecewise_schedule_are_lists(arguments, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        m.piecewise(*arguments)
+
+
 def test_a_plan_prints_the_schedule_and_says_that_there_is_a_function():
     plan = EmbeddingPlan((), (), gradient_multiplier_fn=m.linear_warmup(1000))
     assert ", gradient multiplier linear_warmup(0→1, 1000 steps), " in str(plan)

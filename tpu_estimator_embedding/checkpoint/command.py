@@ -193,6 +193,8 @@ def run(options: argparse.Namespace) -> int:
     """Runs one of the commands and returns the exit status."""
     try:
         return _COMMANDS[options.command](options)
+    except BrokenPipeError:
+        raise  # of stdout, see `cli.main`
     except (ValueError, OSError, ImportError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return FAILED

@@ -57,6 +57,8 @@ class Resize:
 
     def __post_init__(self) -> None:
         checks.check_positive_int("rows", self.rows)
+        checks.check_type(Mapping, "slot_values", "a dictionary from slots to values",
+                          self.slot_values)
         for slot, value in self.slot_values.items():
             least = 0.0 if slot in GROWING_SLOTS else -math.inf
             checks.check(math.isfinite(value) and value >= least, f"value of slot {slot!r}",

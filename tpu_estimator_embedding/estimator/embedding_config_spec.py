@@ -164,7 +164,8 @@ def _check_one_way(feature_columns: Iterable[FeatureColumn] | None,
 
 
 def _check_columns(feature_columns: Iterable[FeatureColumn]) -> list[FeatureColumn]:
-    if _is_column(feature_columns):  # a column is a tuple, but not one of columns
+    # A column is a tuple, but not one of columns.
+    if _is_column(feature_columns) or not isinstance(feature_columns, Iterable):
         raise TypeError(checks.complaint("feature_columns", "a list of columns", feature_columns,
                                          sentence=_UNSUPPORTED_COLUMN))
     columns = list(feature_columns)

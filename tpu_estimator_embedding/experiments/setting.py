@@ -123,6 +123,12 @@ def grid(multipliers: Sequence[Schedule | float | str] = (), learning_rates: Seq
     >>> [setting.label for setting in grid([0, 1], clipping_limits=[0.5])]
     ['multiplier=0,clipping_limit=0.5', 'multiplier=1,clipping_limit=0.5']
     """
+    checks.check_type((Mapping, type(None)), "tables", "a dictionary from tables to multipliers",
+                      tables)
+    for name, values in (("multipliers", multipliers), ("learning_rates", learning_rates),
+                         ("clipping_limits", clipping_limits),
+                         *((f"tables[{key!r}]", values) for key, values in (tables or {}).items())):
+        checks.check_type(Iterable, name, "a list of values", values)
     keys = list(tables or {})
     axes: list[Sequence[Any]] = [multipliers, learning_rates, clipping_limits,
                                  *(tables or {}).values()]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The embedding columns of features that share one table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,13 +37,15 @@ def shared_embedding_columns(
 
     Raises:
         ValueError: if a value is outside its range, or the columns cannot share a table.
-        TypeError: if a column is not categorical.
+        TypeError: if categorical_columns is no list, or a column is not categorical.
 
     >>> title, body = (tf.feature_column.categorical_column_with_identity(name, 1000)
     ...                for name in ("title", "body"))
     >>> [column.get_embedding_var_name() for column in shared_embedding_columns([title, body], 16)]
     ['body_title_shared_embedding', 'body_title_shared_embedding']
     """
+    checks.check_type(Iterable, "categorical_columns", "a list of categorical columns",
+                      categorical_columns)
     columns = list(categorical_columns)
     _check_share_a_table(columns)
     column_checks.check_table(dimension, combiner, initializer, learning_rate_fn)

@@ -126,6 +126,8 @@ def run(args: argparse.Namespace) -> int:
         _put_out(args, files)
         if args.report:
             pathlib.Path(args.report).write_text(found.to_json(), encoding="utf-8")
+    except BrokenPipeError:
+        raise  # of stdout, see `cli.main`
     except OSError as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED

@@ -3,7 +3,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 from tpu_estimator_embedding import checks
@@ -141,6 +141,8 @@ class Piecewise(Schedule):
     values: tuple[float, ...]
 
     def __init__(self, boundaries: Sequence[int], values: Sequence[float]) -> None:
+        checks.check_type(Iterable, "boundaries", "a list of steps", boundaries)
+        checks.check_type(Iterable, "values", "a list of multipliers", values)
         object.__setattr__(self, "boundaries", tuple(boundaries))
         object.__setattr__(self, "values", tuple(values))
         for boundary in self.boundaries:

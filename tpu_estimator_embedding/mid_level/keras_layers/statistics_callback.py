@@ -44,7 +44,7 @@ class _StatisticsCallback(_Callback):
         **kwargs: arguments of Keras' Callback.
 
     Raises:
-        TypeError: if log_dir is no path.
+        TypeError: if log_dir is no path, or embedding has no tables.
         ValueError: if every_n_batches is not a positive int, or log_dir a file.
     """
 
@@ -54,6 +54,10 @@ class _StatisticsCallback(_Callback):
         checks.check_type((str, os.PathLike), "log_dir", "a path", log_dir)
         checks.check_can_be_directory("log_dir", log_dir)
         checks.check_positive_int("every_n_batches", every_n_batches)
+        if embedding is not None and not hasattr(embedding, "record_measures"):
+            raise TypeError(checks.complaint(
+                "embedding", "a TPUEmbedding, TPUEmbeddingV2 or layer with tables, or None",
+                embedding))
         self._every_n_batches, self._batches = every_n_batches, 0
         self._writer = tf.summary.create_file_writer(str(log_dir))
         self._recorders = _recorders([embedding]) if embedding is not None else {}
