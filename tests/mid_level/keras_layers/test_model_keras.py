@@ -3,7 +3,6 @@
 
 import importlib
 import importlib.metadata
-import itertools
 
 import numpy as np
 import pytest
@@ -43,7 +42,7 @@ def new_layer(kind, keras):
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("of_model, of_layer", itertools.permutations(["keras", "tf_keras"], 2))
+@pytest.mark.parametrize("of_model, of_layer", [("keras", "tf_keras"), ("tf_keras", "keras")])
 def test_a_model_of_another_keras_is_refused(of_model, of_layer, kind):
     layer = new_layer(kind, importlib.import_module(of_layer))
     model = model_of(importlib.import_module(of_model), layer)
