@@ -245,3 +245,21 @@ def test_split_batch_follows_batch_axis_but_for_ids():
 def test_split_batch_refuses(features, options, error, sentence):
     with pytest.raises(error, match=sentence):
         split_batch(features, None, 2, **options)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "ragged"])
+@pytest.mark.parametrize("size", [0, 3, 4])
+def test_no_sample_of_a_batch_of_unknown_size_is_dropped(kind, size):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        size_of_step = tf.compat.v1.placeholder_with_default(tf.constant(size, tf.int64), [])
+        values = tf.range(size_of_step)
+        batch = {"dense": values, "ragged": tf.RaggedTensor.from_uniform_row_length(values, 1),
+                 "sparse": tf.SparseTensor(values[:, tf.newaxis], values, [size_of_step])}[kind]
+        shares = [features for features, _ in split_batch(batch, None, 2)]
+        if size % 2:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="Batch size must be divisible "
+                               f"by the number of replicas, 2, got {size}. Drop the remainder"):
+                session.run(shares)
+            return
+        found = session.run(shares)
+        assert [len(getattr(share, "values", share)) for share in found] == [size // 2] * 2

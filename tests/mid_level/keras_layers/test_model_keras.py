@@ -96,7 +96,7 @@ def test_floats_that_are_no_ids_are_refused(kind, ids):
     layer = new_layer(kind, importlib.import_module("tf_keras"))
     with pytest.raises(ValueError, match="Ids of feature 'a' must be integers, got 'float32'"):
         layer({"a": tf.constant(ids)})
-    inputs = [tf.constant([3]), tf.constant([3.0])]
+    inputs = [tf.constant([3]), tf.constant([3.0]), tf.constant([3.0], tf.bfloat16)]
     if kind != "partial":  # Keras looks those up without a combiner
         inputs += [tf.ragged.constant([[3.0]]), tf.sparse.from_dense([[3.0]])]
     found = [layer({"a": each})["a"].numpy().tolist() for each in inputs]

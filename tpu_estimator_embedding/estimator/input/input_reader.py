@@ -25,6 +25,7 @@ from tensorflow.python.util import nest
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat.upstream import tpu_context
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
+from tpu_estimator_embedding.ops.assertion import VALUE, assert_that
 from tpu_estimator_embedding.ops.id_checks import in_batch
 from tpu_estimator_embedding.types import Structure, Tensor
 
@@ -264,6 +265,8 @@ def _split_tensor(name: str, tensor: Tensor | tf.SparseTensor | tf.RaggedTensor,
     checks.check(size is None or size % num_replicas == 0, "batch size",
                  f"divisible by the number of replicas, {num_replicas}", size,
                  "Drop the remainder in input_fn.")
+    if size is None:
+        tensor = _divisible(tensor, num_replicas, axis)
     if isinstance(tensor, tf.SparseTensor):
         return _split_sparse(in_batch(tensor, name, axis), num_replicas, axis, size)
     if isinstance(tensor, tf.RaggedTensor):
@@ -274,6 +277,17 @@ def _split_tensor(name: str, tensor: Tensor | tf.SparseTensor | tf.RaggedTensor,
     # By sizes: by a number of shares, TensorFlow splits no batch of 0 samples.
     shares = tf.fill([num_replicas], tf.shape(tensor)[axis] // num_replicas)
     return tf.split(tensor, shares, axis=axis, num=num_replicas)
+
+
+def _divisible(tensor: Tensor | tf.SparseTensor | tf.RaggedTensor, num_replicas: int,
+               axis: int) -> Tensor | tf.SparseTensor | tf.RaggedTensor:
+    """Returns the tensor, of which a session checks that it has equal shares."""
+    size = (tensor.dense_shape[axis] if isinstance(tensor, tf.SparseTensor) else
+            tensor.nrows() if isinstance(tensor, tf.RaggedTensor) else tf.shape(tensor)[axis])
+    with tf.control_dependencies(assert_that(
+            tf.equal(size % num_replicas, 0), "Batch size must be divisible by the number of "
+            f"replicas, {num_replicas}, got {VALUE}. Drop the remainder in input_fn.", size)):
+        return _identity(tensor)
 
 
 def _split_sparse(tensor: tf.SparseTensor, num_replicas: int, axis: int,

@@ -4,7 +4,7 @@
 import math
 from typing import NamedTuple
 
-import numpy as np
+import ml_dtypes
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
@@ -70,7 +70,8 @@ def with_integer_ids(path: str, value: Ids) -> Ids:
         return value
     floats = (value.values if isinstance(value, tf.SparseTensor) else
               value.flat_values if isinstance(value, tf.RaggedTensor) else value)
-    most = 2.0 ** (np.finfo(value.dtype.as_numpy_dtype).nmant + 1)
+    limits = ml_dtypes.finfo(value.dtype.as_numpy_dtype)  # type: ignore[no-untyped-call]
+    most = 2.0 ** (limits.nmant + 1)
     are_integers = tf.reduce_all((tf.round(floats) == floats) & (tf.abs(floats) <= most))
     with tf.control_dependencies(require(
             are_integers, f"Ids of feature {path!r} must be integers, got {value.dtype.name!r} "
