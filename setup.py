@@ -39,7 +39,7 @@ LAST_WITH_ESTIMATOR: tuple[int, int] = VERSIONS["LAST_WITH_ESTIMATOR"]
 TENSORFLOW_DISTRIBUTIONS: tuple[str, ...] = VERSIONS["TENSORFLOW_DISTRIBUTIONS"]
 TENSORFLOW_RANGE: str = VERSIONS["TENSORFLOW_RANGE"]
 ESTIMATOR: str = VERSIONS["ESTIMATOR_REQUIREMENT"]
-NIGHTLY_ESTIMATOR: str = VERSIONS["NIGHTLY_ESTIMATOR_DISTRIBUTION"]
+STABLE_ESTIMATOR: str = VERSIONS["STABLE_ESTIMATOR_REQUIREMENT"]
 LIBRARY_BOUNDS: tuple[Any, ...] = VERSIONS["LIBRARY_BOUNDS"]
 
 KERNELS = pathlib.Path("tpu_estimator_embedding", "kernels")
@@ -58,6 +58,7 @@ PYARROW = "pyarrow<24"
 DOCS = [
     "sphinx",  # builds the documentation
     "furo",  # its theme, which reads well on narrow screens
+    "libcst",  # parses the programs of the migration guide, whose pages show what `migrate` writes
 ]
 
 INTERACTIVE = [
@@ -116,9 +117,6 @@ EXTRAS = {
     "mlflow": [
         "mlflow",  # a store that teams look at; mlflow-skinny lacks what a local one needs
     ],
-    "wandb": [
-        "wandb",  # the same, of Weights & Biases
-    ],
     "bench": [
         "matplotlib",  # draws the figures
         "torch==2.13.*",  # a peer: EmbeddingBag; and the release that this fbgemm is built for
@@ -176,15 +174,17 @@ def tensorflow_requirements(found: dict[str, str]) -> list[str]:
     requirements = [f"{name}=={found[name]}"]
     if name == "tensorflow":  # tf-keras would put `tensorflow` on top of any other
         requirements.append(f"tf-keras~={major}.{minor}.0")
-    # The last one brings the estimator itself. Either estimator installs the same files.
-    if (major, minor) > LAST_WITH_ESTIMATOR and NIGHTLY_ESTIMATOR not in found:
-        requirements.append(ESTIMATOR)
+    # The last one brings the estimator itself. Either estimator installs the same files, so the
+    # stable one stays where it is.
+    if (major, minor) > LAST_WITH_ESTIMATOR:
+        is_stable = "tensorflow-estimator" in found and "tf-estimator-nightly" not in found
+        requirements.append(STABLE_ESTIMATOR if is_stable else ESTIMATOR)
     return requirements + [bound.requirement for bound in LIBRARY_BOUNDS
                            if bound.tensorflow == (major, minor)]
 
 
 class FreshBuild(build):
-    """Builds in a directory of its own: nothing left in `build/` can reach a wheel."""
+    """Builds in a separate directory: nothing left in `build/` can reach a wheel."""
 
     def initialize_options(self) -> None:
         super().initialize_options()
@@ -275,7 +275,7 @@ def main() -> None:
         long_description=pathlib.Path("README.rst").read_text(encoding="utf-8"),
         long_description_content_type="text/x-rst",
         author="The tpu_estimator_embedding authors",
-        # No URLs: the project has no address of its own yet. The documentation is part of
+        # No URLs: the project has no address yet. The documentation is part of
         # the source distribution: README.rst, CHANGELOG.rst, CONTRIBUTING.rst and docs/.
         license="Apache-2.0",
         license_files=["LICENSE"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `benchmarks.checkpoints` measures, each in a process of its own: returns seconds and bytes.
+"""What `benchmarks.checkpoints` measures, each in its own process: returns seconds and bytes.
 
 TensorFlow is imported by the ways that need it.
 """
@@ -73,8 +73,9 @@ def while_training(workload: Workload, directory: pathlib.Path) -> Figures:
 
 def _engine_step(workload: Workload) -> Any:
     from benchmarks.baselines import engine
-    from tpu_estimator_embedding.checkpoint.savers import teach_savers
-    teach_savers()
+    from tpu_estimator_embedding.compat import patch, patch_table
+    for row in patch_table.SAVERS:
+        patch.apply(row)
 
     def build(batches: Any, feeds: Any) -> Any:
         return engine.build_step(engine.make_engine(workload), workload, batches, feeds)
@@ -91,8 +92,8 @@ def _saved_and_restored(workload: Workload, directory: pathlib.Path, build: Any,
     from benchmarks.batches import make_batches
     hook_class = tf.compat.v1.train.CheckpointSaverHook
     if is_asynchronous:
-        from tpu_estimator_embedding.checkpoint.asynchronous_saving import AsynchronousSaverHook
-        hook_class = AsynchronousSaverHook
+        from tpu_estimator_embedding.compat.modules.async_checkpoint import AsyncCheckpointSaverHook
+        hook_class = AsyncCheckpointSaverHook
     batches = make_batches(workload, _BATCHES)
     with tf.Graph().as_default() as graph:
         feeds: Feeds = {}

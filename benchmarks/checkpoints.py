@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving and restoring tables, beside the disk, a checksum and TensorFlow's Saver.
 
-Each way runs in a process of its own, in turns. `python -m benchmarks.checkpoints WAY GIB
+Each way runs in its own process, in turns. `python -m benchmarks.checkpoints WAY GIB
 DIRECTORY` is such a process: it prints its figures as JSON. A save has ended when its files are on
 the disk, and a restore reads them from there.
 """
@@ -51,7 +51,7 @@ def measure(gib: float, rounds: int, directory: pathlib.Path,
         gib: GiB of the tables.
         rounds: turns of each way.
         directory: where checkpoints are written, and deleted.
-        progress: is told what runs.
+        progress: receives what runs.
     """
     measured: dict[str, dict[str, list[float]]] = {way: {} for way in WAYS}
     for _ in range(rounds):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures parameter-server clusters whose tasks are all on this machine.
 
-While they share its cores, steps per second say little about machines of their own. The CPU
+While they share its cores, steps per second say little about separate machines. The CPU
 seconds of each task for an example carry over.
 """
 

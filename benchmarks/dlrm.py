@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One DLRM, trained in several ways on equal samples: examples per second and AUC, side by side.
 
-`python -m benchmarks.dlrm WAY SETTINGS` trains in one way, in a process of its own, and prints its
+`python -m benchmarks.dlrm WAY SETTINGS` trains in one way, in its own process, and prints its
 figures as JSON. The samples are like those of Criteo: 13 numbers, and 26 ids that follow Zipf's law
 in vocabularies of its sizes, up to a limit. Labels are drawn from a hidden model.
 """

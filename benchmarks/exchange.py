@@ -51,7 +51,7 @@ def measure(progress: Callable[[], object], workload: Workload = W
 
 def num_bytes(workload: Workload, batch: Batch, servers: int, *, may_send_rows: bool) -> int:
     """Returns the bytes of a step of a workload's first table, counted from its tensors."""
-    # A table that every core updates on its own is always exchanged as sums.
+    # A table that every core updates independently is always exchanged as sums.
     optimizer = RowOptimizer(Adagrad(), 0.1, use_gradient_accumulation=may_send_rows)
     plan = EmbeddingPlan.build(
         [TablePlan("table", workload.rows, workload.dim, tf.zeros_initializer(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long programs take to start, in processes of their own that take turns.
+"""How long programs take to start, in separate processes that take turns.
 
 `python -m benchmarks.startup TASK` is such a process: it prints seconds as JSON.
 """

@@ -88,6 +88,6 @@ def targets() -> list[Target]:
 
 
 def memory_of_w1(results: Results) -> int | None:
-    """Returns the bytes that W1 used besides its tables and slots; None if not measured."""
+    """Returns the bytes that W1 used beyond its tables and slots; None if not measured."""
     native = results.get(W1.name, {}).get("native")
     return native.memory_over_tables if native and native.samples else None

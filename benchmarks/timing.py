@@ -45,7 +45,7 @@ class Result:
         samples: seconds per step, one number for each turn.
         reference: the median of the first baseline in the same turns.
         description: its own description, such as its kernels.
-        memory_over_tables: bytes of memory used besides tables and slots.
+        memory_over_tables: bytes of memory used beyond tables and slots.
         error: why there are no samples.
     """
 

@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # the layers that autodoc reads are Keras 2's
 
 import tpu_estimator_embedding  # noqa: E402 (needs the path above)
-from tpu_estimator_embedding.migration import legacy_names  # noqa: E402
+from tpu_estimator_embedding.migration import legacy_names, rewrite  # noqa: E402
 from tpu_estimator_embedding.runtime import patch_list  # noqa: E402
 
 project = "tpu_estimator_embedding"
@@ -43,16 +43,19 @@ html_extra_path: list[str] = []
 
 
 def write_tables(app: object) -> None:
-    """Writes the list of patches, the table of legacy names and the diffs that pages include."""
+    """Writes what pages include: patches, legacy names, and what `migrate` makes of programs."""
     generated = DOCS / "_generated"
     generated.mkdir(exist_ok=True)
     (generated / "patches.txt").write_text("\n".join(patch_list.lines(patch_list.ROWS)) + "\n")
     (generated / "migration_names.txt").write_text("\n".join(legacy_names.page_lines()) + "\n")
     for before in GUIDE.glob("*/before.py"):
-        lines = [path.read_text().splitlines(keepends=True)
-                 for path in (before, before.with_name("after_imports.py"))]
+        program = before.read_text()
+        lines = [text.splitlines(keepends=True)
+                 for text in (program, rewrite.rewrite(program).data.decode())]
         (generated / f"migration_{before.parent.name}.diff").write_text("".join(
             difflib.unified_diff(*lines, "before.py", "after_imports.py", n=0)))
+    program = (GUIDE / "jax" / "before.py").read_text()
+    (generated / "migration_jax.py").write_bytes(rewrite.rewrite(program, to="keras3").data)
 
 
 def keep_builtin_types(app: object, page: nodes.document) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Click-through rates by a DLRM that drives the TPU by hand: without an Estimator, in threads.
 
-A thread with a graph and a session of its own feeds numbers and small categories by the infeed, and
+A thread with its own graph and session feeds numbers and small categories by the infeed, and
 the ids of large tables by integer batches. The main thread runs loops of training and evaluation
 steps on all cores; another thread takes predictions from the outfeed and computes the AUC. A
 learning rate with warm-up and polynomial decay is that of the dense part and of the tables. Each

@@ -35,7 +35,7 @@ DUMMIES = "tpu_embedding_dummy_table_variables"  # the collection that a TPUEsti
 
 
 class Subnetwork(abc.ABC):
-    """A model of its own, with embedding columns that no other one has."""
+    """A separate model, with embedding columns that no other one has."""
 
     def __init__(self, name):
         self.name = name

@@ -29,7 +29,7 @@ flags.DEFINE_integer("train_steps", 600, "Steps.")
 flags.DEFINE_integer("batch_size", 512, "Ratings in a step.")
 flags.DEFINE_integer("num_shards", None, "TPU cores.")
 flags.DEFINE_integer("summary_steps", 50, "How often the host call writes.")
-flags.DEFINE_float("learning_rate", 0.05, "Of the tables without one of their own.")
+flags.DEFINE_float("learning_rate", 0.05, "Of the tables that set none.")
 
 DIM = 8
 USERS, MOVIES, TAGS = 400, 300, 40

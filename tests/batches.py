@@ -5,8 +5,8 @@ import dataclasses
 
 import numpy as np
 
-from tests.oracle import Entry, Oracle
 from tests.runners import Runner, assert_same_state, encode, state_of, to_plan
+from tests.spec.oracle import Entry, Oracle
 
 
 def one_id_each(rng, batch_size, vocabulary_size):

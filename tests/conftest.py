@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by all tests: quiet TensorFlow, and child processes that import this checkout."""
 
-import collections
 import os
 import pathlib
-import random
 import signal
 import subprocess
 import sys
@@ -13,41 +11,15 @@ import zlib
 import hypothesis
 import pytest
 
+from tests import selection
 from tpu_estimator_embedding import __version__
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = selection.ROOT
 SAID_ONCE = [
     ("tpu_estimator_embedding.config.to_plan", "_warn_once"),
     ("tpu_estimator_embedding.config.to_plan", "_log_once"),
     ("tpu_estimator_embedding.estimator.input.split_features", "_warn_that_zeros_are_dropped"),
 ]
-
-# What runs on the oldest TensorFlow as well as on the newest: tests of what differs between them,
-# which is TensorFlow's names, errors, graphs, estimators and Keras, and so every front door.
-EVERY_TENSORFLOW = [ROOT / "tests" / folder for folder in (
-    "compat", "estimator", "feature_column", "mid_level", "runtime", "error_parity",
-    "low_level")]
-
-# Files whose tests mostly start processes that train, install or compile for ten seconds and more.
-# Others mark single tests.
-LONG = [ROOT / "tests" / file for file in (
-    "benchmarks/test_checkpoints.py", "benchmarks/test_cluster.py", "benchmarks/test_command.py",
-    "benchmarks/test_dlrm.py", "checkpoint/test_keras_rs_jax.py",
-    "checkpoint/test_keras_rs_sparse_cores.py", "checkpoint/test_memory.py",
-    "cluster/test_coordinator.py", "cluster/test_examples.py", "cluster/test_faults.py",
-    "cluster/test_synchronous.py", "cluster/test_training.py", "engine/test_same_bits.py",
-    "examples/test_contrib_ranking.py", "examples/test_hand_driven.py", "examples/test_programs.py",
-    "examples/test_rating_ensemble.py", "experiments/test_accessibility.py",
-    "experiments/test_estimator_sweep.py", "experiments/test_explorer.py",
-    "experiments/test_search.py", "experiments/test_sweep.py", "experiments/test_watching.py",
-    "kernels/test_malformed_ops.py", "kernels/test_sanitizers.py",
-    "mid_level/test_v2_strategies.py", "migration/guide/test_pairs.py", "migration/test_capture.py",
-    "migration/test_dlrm.py", "migration/test_examples_imports.py",
-    "migration/test_examples_tf2.py", "migration/test_examples_verified.py",
-    "migration/test_keras3.py", "migration/test_keras3_optimizers.py",
-    "migration/verify/test_keras3_verified.py", "migration/verify/test_verify.py",
-    "packaging/test_pip.py", "packaging/test_release.py")]
-assert all(path.exists() for path in EVERY_TENSORFLOW + LONG), "a folder or file was renamed"
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads
 # One Keras in this process, whichever test comes first: some call install(), some use tf.keras.
@@ -68,13 +40,17 @@ hypothesis.settings.load_profile("quick")
 
 
 @pytest.fixture(autouse=True)
-def no_graph_left_behind():
-    """Stops at the test that leaves its graph as the default, not at the hundreds after it."""
+def nothing_left_behind():
+    """Stops at the test that leaves its graph as the default; unsets the seed of TensorFlow."""
     yield
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow and not tensorflow.executing_eagerly():
+    if not tensorflow:
+        return
+    if not tensorflow.executing_eagerly():
         pytest.exit("This test left its graph as the default one: "
                     f"{os.environ['PYTEST_CURRENT_TEST']}", returncode=1)
+    if sys.modules["tensorflow.python.eager.context"].global_seed() is not None:
+        tensorflow.random.set_seed(None)
 
 
 def revision() -> str:
@@ -91,11 +67,11 @@ def revision() -> str:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--cases", type=int, metavar="N", help="run at most N cases of each "
-                     "parametrized test and a sixth of the tests marked long, chosen by the "
-                     "seed, but all of smoke tests")
-    parser.addoption("--share", type=int, metavar="N", default=1, help="with --cases: of N tests "
-                     "run one, chosen by the seed, but all smoke tests")
+    parser.addoption("--all", action="store_true", help="run everything, in hours; without it, ten "
+                     "minutes' worth: one case of each test, few of long ones, none that "
+                     "is for a release. Files and tests that are named run whole anyway")
+    parser.addoption("--share", type=int, metavar="N", default=1, help="of N tests run one, chosen "
+                     "by the seed; without --all, beside the core (tests/selection.py)")
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +81,14 @@ def seed(pytestconfig) -> int:
 
 
 def pytest_report_header(config):
-    return f"seed of random cases: --hypothesis-seed={config.getoption('hypothesis_seed')}"
+    if config.option.all:
+        selected = "everything"
+    else:
+        selected = "a plain run, of about ten minutes; `pytest --all` runs everything"
+    if config.option.share > 1:
+        selected += f"; of {config.option.share} tests one"
+    return [f"seed of random cases: --hypothesis-seed={config.getoption('hypothesis_seed')}",
+            f"selected: {selected}"]
 
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis reads the seed
@@ -141,43 +124,38 @@ def tensorflows_own():
         tpu_estimator_embedding.install()
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Passes over files without smoke tests for `-m smoke`: importing them takes longer."""
+    if (config.option.markexpr == "smoke" and collection_path.suffix == ".py"
+            and b"mark.smoke" not in collection_path.read_bytes()):
+        return True
+    return None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
     """Marks tests by folder and file; leaves out soak tests unless `-m` names them, and cases."""
-    for item in items:
-        if item.get_closest_marker("smoke") or any(
-                folder in item.path.parents for folder in EVERY_TENSORFLOW):
-            item.add_marker("every_tensorflow")
-        if item.path in LONG:
-            item.add_marker("long")
+    if config.option.share < 1:
+        raise pytest.UsageError(f"`--share` must be at least 1, got {config.option.share}.")
+    selection.mark(items)
     if "soak" not in config.option.markexpr:
         _keep(config, items, {item for item in items if not item.get_closest_marker("soak")})
-    if config.option.share < 1 or (config.option.share > 1 and not config.option.cases):
-        raise pytest.UsageError("`--share` must be at least 1, and needs `--cases`, got "
-                                f"{config.option.share}.")
     yield  # `-m` and `-k` select
-    if config.option.cases:
-        _keep(config, items, _some_cases(items, config.option.cases, config.option.share,
-                                         config.option.hypothesis_seed))
+    seed, share = config.option.hypothesis_seed, config.option.share
+    if config.option.all:
+        _keep(config, items, selection.of_full_run(items, seed, share))
+    else:
+        named = _named_files(config)
+        _keep(config, items, {item for item in items if item.path in named} |
+              selection.of_plain_run(items, seed, share))
+
+
+def _named_files(config) -> set[pathlib.Path]:
+    """Returns the files of the command line, and of tests there: who names one wants it whole."""
+    paths = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    return {path.resolve() for path in paths if path.is_file()}
 
 
 def _keep(config, items, kept):
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
-
-
-def _some_cases(items, most, share, seed):
-    """Returns cases of one in `share` tests, a sixth of long ones, and all of smoke tests."""
-    of_each_test = collections.defaultdict(list)
-    for item in items:
-        is_whole = item.get_closest_marker("smoke") or item.get_closest_marker("all_cases")
-        of_each_test[item.nodeid if is_whole else item.nodeid.partition("[")[0]].append(item)
-    rng = random.Random(seed)
-    left_out = set()
-    for is_long, kept in ((True, max(share, 6)), (False, share)):
-        tests = [test for test, [case, *_] in of_each_test.items()
-                 if bool(case.get_closest_marker("long")) == is_long
-                 and not case.get_closest_marker("smoke")]
-        left_out |= set(rng.sample(tests, len(tests) - -(-len(tests) // kept)))
-    return {item for test, cases in of_each_test.items() if test not in left_out
-            for item in rng.sample(cases, min(most, len(cases)))}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that answers as the master of a TPU system does, as far as listing its devices.
 
-It is a process of its own: TensorFlow holds the interpreter while it waits for an answer.
+It is a separate process: TensorFlow holds the interpreter while it waits for an answer.
 """
 
 import contextlib

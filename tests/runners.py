@@ -8,7 +8,8 @@ enqueued data, and arrays to variables and back. Nothing here computes.
 import numpy as np
 import tensorflow as tf
 
-from tests import oracle
+from tests.spec import oracle
+from tpu_estimator_embedding.config.optimization_parameters import PARAMETERS
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
@@ -17,7 +18,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     prepare_replicas,
     split_activations,
 )
-from tpu_estimator_embedding.optimizers.registry import rules
+from tpu_estimator_embedding.optimizers.registry import rule_named, rules
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
@@ -31,6 +32,24 @@ def to_row_optimizer(optimizer: oracle.Optimizer) -> RowOptimizer:
         gradient_limits=optimizer.gradient_limits, weight_limits=optimizer.weight_limits,
         weight_decay_factor=optimizer.decay,
         multiply_weight_decay_by_learning_rate=optimizer.multiply_decay_by_learning_rate)
+
+
+def to_parameters(optimizer):
+    """Returns the `*Parameters` that say what an `oracle.Optimizer` says."""
+    parameters = PARAMETERS[rule_named(optimizer.kind).record.parameters]
+    given, rate = dict(optimizer.hyperparameters), optimizer.learning_rate
+    if optimizer.kind == "FrequencyEstimator":  # which has no other settings
+        return parameters(**given, weight_exponent=1.0)
+    given["learning_rate"] = 123.0 if callable(rate) else rate
+    (low, high), (least, most) = optimizer.gradient_limits, optimizer.weight_limits
+    limits = {"clip_gradient_min": low, "clip_gradient_max": high,
+              "clip_weight_min": least, "clip_weight_max": most}
+    if optimizer.decay:
+        limits["weight_decay_factor"] = optimizer.decay
+        limits["multiply_weight_decay_factor_by_learning_rate"] = (
+            optimizer.multiply_decay_by_learning_rate)
+    return parameters(use_gradient_accumulation=optimizer.accumulate, **given,
+                      **{name: value for name, value in limits.items() if value is not None})
 
 
 def to_plan(tables, features, **options) -> EmbeddingPlan:

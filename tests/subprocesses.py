@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 TIMEOUT = 300  # seconds; a program that hangs fails its test
 
@@ -24,3 +25,18 @@ def start(command: Sequence[str], cwd: str | os.PathLike[str] | None = None,
                  if name != "TF_USE_LEGACY_KERAS"}  # what this process decided is not theirs
     return subprocess.run(list(map(str, command)), env={**inherited, **environment}, cwd=cwd,
                           capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that has ended may wait for its parent to notice."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True,
+                           check=False).stdout
+    return bool(state) and not state.startswith("Z")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Waits until a condition holds; fails after half a minute."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

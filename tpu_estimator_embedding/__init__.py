@@ -47,7 +47,7 @@ __all__ = ["__version__", *_MODULE_OF]  # noqa: PLE0604 (all are strings)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "io":  # read as `tf.io` is, without an import of its own
+    if name == "io":  # read as `tf.io` is, without a separate import
         return importlib.import_module(f"{__name__}.io")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_elsewhere(name)}")

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection
 
 
 def complaint(argument: str, rule: str, value: object, fix: str = "", *, sentence: str = "") -> str:
-    """Says which argument broke which rule, with what value, and the way out.
+    """Says which argument broke which rule, with what value, and the fix.
 
     Args:
         argument: its name, or a phrase such as "ids of feature 'a'".
         rule: end of "`argument` must be …", or "have …".
         value: what was received.
-        fix: a sentence about the way out, where the rule does not say it.
+        fix: a sentence with the fix, where the rule does not say it.
         sentence: TensorFlow's sentence for the case, which people search for; comes first.
 
     >>> complaint("dimension", "an int of at least 1", 0)
@@ -49,7 +49,7 @@ def check(holds: bool, argument: str, rule: str, value: object, fix: str = "", *
 
 
 def check_with_sentence(holds: bool, sentence: str, way_out: str = "") -> None:
-    """Raises ValueError unless `holds`: TensorFlow's sentence for the case, then the way out."""
+    """Raises ValueError unless `holds`: TensorFlow's sentence for the case, then the fix."""
     if not holds:
         raise ValueError(f"{sentence} {way_out}".rstrip())
 
@@ -129,7 +129,7 @@ def check_takes(arguments: Collection[str], argument: str, function: Callable[..
         arguments: what it is called with, in words.
         argument: the name under which the function was given.
         function: one whose signature may be unknown; then nothing is checked.
-        fix: a sentence about the way out.
+        fix: a sentence with the fix.
 
     >>> check_takes(["the global step"], "learning_rate_fn", lambda step: 0.1)
     """

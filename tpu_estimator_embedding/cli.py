@@ -15,53 +15,49 @@ from typing import TextIO
 PROGRAM = "tpu-estimator-embedding"
 _STATUS_OF_SIGPIPE = 128 + 13  # which ends other tools there
 
-# verb -> module, what it does.
-VERBS = {
-    "build-kernels": ("kernels.build_command", "compile the native kernels for this TensorFlow"),
-    "checkpoint": ("checkpoint.command", "look into checkpoints, convert and compare them"),
-    "cluster": ("cluster.command", "run a program as a parameter-server cluster"),
-    "demo": ("demo.main", "write data, train, evaluate, predict and export"),
-    "doctor": ("runtime.doctor", "say what is installed, patched, missing or wrong"),
-    "migrate": ("migration.command", "rewrite programs so that they leave tf.estimator"),
-    "plan": ("experiments.plan_command", "say what a program's tables will need"),
-    "report": ("experiments.report_command", "report on a model from its directory"),
-    "run": ("runtime.run_command", "run a program as it is"),
-    "sweep": ("experiments.sweep_command", "compare gradient multipliers of a program's tables"),
-    "verify": ("migration.verify.command", "prove that a migrated program trains as before"),
+# What a group is for -> verb -> module, what it does.
+_GROUPS = {
+    "Run programs": {
+        "run": ("runtime.run_command", "run a program as it is"),
+        "cluster": ("cluster.command", "run it on parameter servers of this machine"),
+        "demo": ("demo.main", "write data, train, evaluate, predict and export"),
+    },
+    "Move to TF2": {
+        "migrate": ("migration.command", "rewrite a program without tf.estimator"),
+        "verify": ("migration.verify.command", "compare it with the original, step by step"),
+        "checkpoint": ("checkpoint.command", "inspect, compare, reshard and convert checkpoints"),
+    },
+    "Experiment": {
+        "plan": ("experiments.plan_command", "print the memory that tables will need"),
+        "sweep": ("experiments.sweep_command", "compare gradient multipliers and seeds"),
+        "report": ("experiments.report_command", "show a model's curves and tables on one page"),
+    },
+    "Install": {
+        "doctor": ("runtime.doctor", "check the installation and say how to fix it"),
+        "build-kernels": ("runtime.build_command", "compile the native kernels"),
+    },
 }
+VERBS = {verb: entry for verbs in _GROUPS.values() for verb, entry in verbs.items()}
 
-_EXAMPLES = f"""\
+_EPILOG = f"""\
 examples:
-  {PROGRAM} doctor                     is everything here that is needed?
-  {PROGRAM} build-kernels              compile the native kernels
-  {PROGRAM} demo --examples 50000      write data, train, evaluate, export
-  {PROGRAM} checkpoint inspect DIR     its tables, slots and state
-  {PROGRAM} migrate train.py           show it with explicit imports
-  {PROGRAM} verify train.py new/train.py
-                                       does the migrated program train as before?
-  {PROGRAM} run train.py --steps 100   run a program as it is
-  {PROGRAM} run -m trainer.task        run a module as it is
-  {PROGRAM} cluster --workers 2 --ps 2 train.py
-                                       the same on parameter servers, here
-  {PROGRAM} plan train.py              what will its tables need?
+  {PROGRAM} run train.py --steps 100
+  {PROGRAM} migrate train.py --to tf2
   {PROGRAM} sweep train.py --multiplier 0 0.1 1 -- --steps 100
-                                       how much should its tables learn?
-  {PROGRAM} report model_dir           curves, tables and neighbours on one page
+
+`{PROGRAM} <command> --help` lists the options of a command.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a verb and returns the exit status."""
-    parser = _parser(
-        PROGRAM, "TPUEstimator programs with embedding tables, without a TPU and on today's "
-        "TensorFlow.")
-    parser.epilog = _EXAMPLES
+    parser = _parser(PROGRAM, _description())
+    parser.usage = f"{PROGRAM} [--help] [--version] <command> ..."
+    parser.epilog = _EPILOG
     parser.add_argument("--version", action="store_true", help="print the version and stop")
-    parser.add_argument("verb", nargs="?", choices=sorted(VERBS), metavar="verb",
-                        help="; ".join(f"{verb}: {summary}" for verb, (_, summary)
-                                       in sorted(VERBS.items())))
-    parser.add_argument("arguments", nargs=argparse.REMAINDER,
-                        help=f"arguments of the verb; `{PROGRAM} <verb> --help` lists them")
+    parser.add_argument("verb", nargs="?", choices=VERBS, metavar="command",
+                        help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     given = list(sys.argv[1:] if argv is None else argv)
     # Apart, because argparse drops a `--` in front of the arguments of the verb.
     end = next((place + 1 for place, word in enumerate(given) if not word.startswith("-")),
@@ -70,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.version:
         return _version()
     if args.verb is None:
-        parser.error("a verb is needed")
+        parser.error("a command is needed")
     try:
         status = _run_verb(args.verb, given[end:])
         sys.stdout.flush()  # what is left, which Python would write after this function
@@ -79,6 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.verb == "run" or not _discarded(sys.stdout):
             raise  # the program's own
         return _STATUS_OF_SIGPIPE
+
+
+def _description() -> str:
+    groups = (f"{title}:\n" + "".join(f"  {verb:<15}{does}\n" for verb, (_, does) in verbs.items())
+              for title, verbs in _GROUPS.items())
+    return "\n".join(("Run TPUEstimator programs with embedding tables on today's TensorFlow, "
+                      "without a TPU.\n", *groups)).rstrip()
 
 
 def _discarded(stream: TextIO) -> bool:

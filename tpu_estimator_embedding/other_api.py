@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What to import instead, where an object of one API was given to the other.
 
-The Estimator API and that of TensorFlow 2 have classes of the same names. Here they are
-told apart by what they look like, so that neither API imports the other.
+The Estimator API and that of TensorFlow 2 have classes of the same names. This module
+distinguishes them by what they look like, so that neither API imports the other.
 """
 
 from collections.abc import Collection
@@ -25,14 +25,14 @@ _CONFIGS = {"TableConfig": "dim", "FeatureConfig": "table"}
 
 
 def is_of_estimator_api(value: object) -> bool:
-    """Whether it is a config, spec or `*Parameters` of the Estimator API, whoever's class."""
+    """Whether it is a config, spec or `*Parameters` of the Estimator API, of any library."""
     fields = getattr(value, "_fields", ())
     return "_OptimizationParameters" in _class_names(value) or any(
         field in fields for name, field in _TUPLES.items() if name in _class_names(value))
 
 
 def is_of_tf2_api(value: object) -> bool:
-    """Whether it is a config or an optimizer of the TF2 API, whoever's class."""
+    """Whether it is a config or an optimizer of the TF2 API, of any library."""
     names = _class_names(value)
     return "_Optimizer" in names and any(name in names for name in _PARAMETERS) or any(
         hasattr(value, attribute) for name, attribute in _CONFIGS.items() if name in names)
@@ -43,13 +43,13 @@ def estimator_import(value: object) -> str:
 
     >>> from tpu_estimator_embedding.mid_level import SGD
     >>> estimator_import(SGD(0.1))
-    'This SGD is of the TF2 API; here belongs the Estimator API: `from tpu_estimator_embedding \
+    'This SGD belongs to the TF2 API; use the Estimator API here: `from tpu_estimator_embedding \
 import StochasticGradientDescentParameters`.'
     """
     if not is_of_tf2_api(value):
         return ""
     name = _known(value, {**_PARAMETERS, **_CONFIGS})
-    return (f"This {name} is of the TF2 API; here belongs the Estimator API: "
+    return (f"This {name} belongs to the TF2 API; use the Estimator API here: "
             f"`from {ESTIMATOR_API} import {_PARAMETERS.get(name, name)}`.")
 
 
@@ -58,13 +58,13 @@ def tf2_import(value: object) -> str:
 
     >>> from tpu_estimator_embedding import FeatureConfig
     >>> tf2_import(FeatureConfig("words"))
-    'This FeatureConfig is of the Estimator API; here belongs the TF2 API: \
+    'This FeatureConfig belongs to the Estimator API; use the TF2 API here: \
 `from tpu_estimator_embedding.mid_level import FeatureConfig`.'
     """
     if not is_of_estimator_api(value):
         return ""
     name = _known(value, {**_OPTIMIZERS, **_TUPLES})
-    start = f"This {name} is of the Estimator API; here belongs the TF2 API"
+    start = f"This {name} belongs to the Estimator API; use the TF2 API here"
     counterpart = "FeatureConfig" if name in _TUPLES and name not in _CONFIGS else name
     counterpart = _OPTIMIZERS.get(name, counterpart)
     if name.endswith("Parameters") and name not in _OPTIMIZERS:
@@ -73,7 +73,7 @@ def tf2_import(value: object) -> str:
 
 
 def _known(value: object, names: Collection[str]) -> str:
-    """The name of the first class, of its own and its parents, that is among `names`."""
+    """The name of the first class, of its class and the parents, that is among `names`."""
     return next((name for name in _class_names(value) if name in names), type(value).__name__)
 
 

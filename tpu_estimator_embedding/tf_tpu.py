@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tf.compat.v1.tpu`, and what `tf.contrib.tpu` added to it, for explicit imports.
 
-Nothing in TensorFlow is patched for it but what `TPUEstimator` itself needs. Where no TPU
+Nothing in TensorFlow is patched for it but what `TPUEstimator` itself needs, and what Savers of
+a program need for the tables of `tpu_embedding`, when that name is read. Where no TPU
 answers, this machine stands in for it in what these names do, as after `install()`. The
 modules that programs imported from `tensorflow.python.tpu` are here too: `tpu_embedding`,
 `tpu_embedding_gradient`, `tpu_config` and so on.
@@ -21,6 +22,7 @@ from tpu_estimator_embedding.types import Tensor
 import tensorflow as tf
 
 from tpu_estimator_embedding import mid_level
+from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.compat.module_view import ModuleView
 from tpu_estimator_embedding.compat.stubs import tpu_setup
 from tpu_estimator_embedding.compat.stubs.tpu_resolver import TPUClusterResolver
@@ -123,6 +125,9 @@ _tpu_estimator = ModuleView(f"{__name__}.tpu_estimator", _load_tpu_estimator, {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "tpu_embedding":  # whose tables a program's own Saver saves and restores
+        for row in patch_table.SAVERS:
+            patch.apply(row)
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name == "tpu_estimator":

@@ -82,7 +82,7 @@ ENGINE = (
     Entry("tpu_embedding", "tf2_classes", "this package, TPUEmbedding",
           options=(("kind", "tpu_embedding"),), **_TF2),
     Entry("tpu_embedding_v2", "tf2_classes", "this package, TPUEmbeddingV2",
-          options=(("kind", "tpu_embedding_v2"),), memory=2.2, **_TF2),
+          options=(("kind", "tpu_embedding_v2"),), **_TF2),
     Entry("layer_fit", "tf2_classes", "this package, TPUEmbeddingLayer in model.fit",
           options=(("kind", "layer"),), **_TF2),
     Entry("stock_graph", "stock_graph", "stock v1 graph: input_layer, AdagradOptimizer",

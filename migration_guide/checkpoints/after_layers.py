@@ -61,7 +61,7 @@ def main(model_dir, estimator_checkpoint, steps=20):
     first.fit(input_fn({"batch_size": 8}), steps_per_epoch=int(steps), verbose=0)  # goes on
     saved.write(f"{model_dir}/first/ckpt-40")
 
-    second, saved = make_model()  # starts from the trained words; their slots start anew
+    second, saved = make_model()  # starts from the trained words; their slots start over
     of_first, of_second = (
         {table.name: rows for table, rows in model.embedding.embedding_tables.items()}
         for model in (first, second))

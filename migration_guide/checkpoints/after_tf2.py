@@ -69,7 +69,7 @@ def main(model_dir, estimator_checkpoint, steps=20):
     first.train(steps)  # goes on
     first.saved.write(f"{model_dir}/first/ckpt-40")
 
-    second = Training()  # starts from the trained words; their slots start anew
+    second = Training()  # starts from the trained words; their slots start over
     of_first, of_second = (
         {table.name: rows for table, rows in training.embedding.embedding_tables.items()}
         for training in (first, second))

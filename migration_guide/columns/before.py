@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns: two embedding columns, each with a table of its own."""
+"""Columns: two embedding columns, each with its own table."""
 
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dictionaries: tables with optimizers of their own, rows spread by `mod`."""
+"""Dictionaries: tables with their own optimizers, rows spread by `mod`."""
 
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights: every id has a weight of its own."""
+"""Weights: every id has its own weight."""
 
 import sys
 

@@ -27,7 +27,7 @@ class Draft:
         label: expression of the labels in `to_features(row)`; None where there are none.
         is_plain: whether the model_fn is one that `migrate` can rewrite in full.
         is_sum: whether the loss is a sum over the batch.
-        is_v2: whether the input is PER_HOST_V2: every replica takes a batch of its own.
+        is_v2: whether the input is PER_HOST_V2: every replica takes its own batch.
         samples: expression of how many there are.
         last_batch: how many of them are in a last batch that is smaller; 0 if there is none.
         swaps: whether evaluation takes moving averages in the place of variables.

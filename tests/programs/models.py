@@ -173,13 +173,13 @@ def _map(draft: Draft, width: int) -> list[str]:
 
 
 def _batch_norm(draft: Draft, width: int) -> list[str]:
-    draft.exclude("every replica has statistics of its own", "split")
+    draft.exclude("every replica has its own statistics", "split")
     return ['net = tf.layers.batch_normalization(net, momentum=0.75, epsilon=0.1, '
             'training=mode == tf.estimator.ModeKeys.TRAIN, name="norm")']
 
 
 def _moments(draft: Draft, width: int) -> list[str]:
-    draft.exclude("every replica has a mean of its own", "split")
+    draft.exclude("every replica has its own mean", "split")
     return ["net = net - tf.reduce_mean(net, 0)"]
 
 

@@ -20,10 +20,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 
-from tests import oracle
 from tests.programs.comparison import Outcome
 from tests.programs.draft import STEPS
 from tests.programs.ways import load_program, quiet, whole_name
+from tests.spec import oracle
+from tests.spec.oracle_optimizers import suffixes
 from tpu_estimator_embedding.compat.stubs import tpu_ops
 
 v1 = tf.compat.v1
@@ -32,17 +33,6 @@ MASK = "__TENSOR_CORE_MASK"  # what TensorFlow's columns for a TensorCore read, 
 DUMMY = "tpu_embedding_dummy_table_variable"
 KINDS = {"StochasticGradientDescent": "SGD", "Ftrl": "FTRL"}
 LIMITS = ("clip_gradient_min", "clip_gradient_max", "clip_weight_min", "clip_weight_max")
-
-# Kind -> slot -> what its variable's name has after the table's.
-SLOTS = {
-    "SGD": {}, "Adagrad": {"accumulators": "Adagrad"},
-    "ProximalAdagrad": {"accumulators": "ProximalAdagrad"},
-    "AdagradMomentum": {"accumulators": "AdagradMomentum/Accumulator",
-                        "momenta": "AdagradMomentum/Momentum"},
-    "Momentum": {"momenta": "Momentum"}, "RMSProp": {"ms": "RMSProp/ms", "mom": "RMSProp/mom"},
-    "Adam": {"momenta": "Adam/m", "velocities": "Adam/v"},
-    "FTRL": {"accumulators": "Ftrl", "linears": "Ftrl_1"},
-    "ProximalYogi": {"v": "ProximalYogi", "m": "ProximalYogi_1"}}
 
 
 class Embeddings:
@@ -80,7 +70,7 @@ class Embeddings:
         for name, table in self.oracle.tables.items():
             values[self.names[name]] = table.values.copy()
             for slot, array in table.slots.items():
-                suffix = SLOTS[table.optimizer.kind][slot]
+                suffix = suffixes(table.optimizer.kind)[slot]
                 values[f"{self.names[name]}/{suffix}"] = array.copy()
         return values
 
@@ -146,7 +136,7 @@ def _with_slots(table: str, name: str, config: Any, optimizer: oracle.Optimizer,
                 first: Mapping[str, Any]) -> oracle.Table:
     made = oracle.Table(table, first[name], config.combiner, optimizer)
     for slot in made.slots:
-        stored = np.asarray(first[f"{name}/{SLOTS[optimizer.kind][slot]}"], np.float64)
+        stored = np.asarray(first[f"{name}/{suffixes(optimizer.kind)[slot]}"], np.float64)
         np.testing.assert_allclose(stored, made.slots[slot], rtol=1e-6, err_msg=f"{name} {slot}")
     return made
 

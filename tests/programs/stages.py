@@ -17,7 +17,7 @@ from typing import Any
 from tests.programs.comparison import Outcome, differences
 from tests.programs.ways import begin_with, load_program, run_program
 
-# The call of a program that every task of a cluster needs, in the place of its own one.
+# The call of a program that every task of a cluster needs, instead of its own.
 _IN_A_CLUSTER = ("    estimator.train(input_fn, max_steps=STEPS)\n", """\
     tf.estimator.train_and_evaluate(
         estimator, tf.estimator.TrainSpec(input_fn, max_steps=STEPS),
@@ -74,7 +74,7 @@ def _verified(source: str, base: pathlib.Path, stage: str) -> list[str]:
     # A training loop has one replica, which `migrate` reports.
     program.write_text(source.replace(", num_shards=NUM_SHARDS", ""), encoding="utf-8")
     done = _command("migrate", "--to", stage, "--output", new, "--report", report,
-                    "--capture-steps", 1, "--capture", program, "--", base / "never")
+                    "--strict", program, "--", base / "never")
     if done.returncode == 2:
         findings = json.loads(report.read_text())["findings"]
         _check_nothing_left(sorted({finding["code"] for finding in findings

@@ -48,6 +48,7 @@ def installed():
     tpu_estimator_embedding.install()
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("offset", range(PROGRAMS))
 def test_generated_program_agrees_in_all_ways(seed, offset):
     program = new_program(1_000 * seed + offset)
@@ -60,6 +61,7 @@ def test_some_generated_program_is_not_refused():
     assert any(EQUAL in results for results in RESULTS)
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_program_that_once_failed_agrees_in_all_ways(path):
     source = path.read_text(encoding="utf-8")

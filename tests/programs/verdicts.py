@@ -21,9 +21,8 @@ from tests.programs.ways import run_program
 
 EQUAL, REFUSED, DIFFERENT, FAILED = "equal", "refused", "different", "failed"
 
-# Errors that name the argument and the way out, each by its fact. What is not here is a fault.
+# Errors that name the argument and the fix, each by its fact. What is not here is a fault.
 REFUSALS = (
-    "got no gradient of the embedding activations",
     "must be computed once per model_fn",
     "cross_replica_sum must be called outside of tf.function, tf.while_loop and tf.cond",
     "must be a Dataset with PER_HOST_V2",
@@ -46,7 +45,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        """Whether somebody must look at it."""
+        """Whether a person must look at it."""
         return self.result in (DIFFERENT, FAILED)
 
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.python.training import training_util
 
 from tests.programs.comparison import Outcome
+from tpu_estimator_embedding.estimator.engine_model import EngineModel
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 from tpu_estimator_embedding.kernels import load
 
@@ -154,13 +155,13 @@ def _predictions(estimator: Any, module: types.ModuleType) -> dict[str, np.ndarr
 @contextlib.contextmanager
 def _reporting_losses() -> Iterator[None]:
     """Notes the loss that Estimator reports, for the recorder."""
-    original = TPUEstimator._with_update
+    original = EngineModel._with_update
 
-    def with_update(self: Any, spec: Any, step: Any) -> Any:
+    def with_update(self: Any, spec: Any, *others: Any) -> Any:
         v1.add_to_collection("reported_loss", spec.loss)
-        return original(self, spec, step)
+        return original(self, spec, *others)
 
-    with mock.patch.object(TPUEstimator, "_with_update", with_update):
+    with mock.patch.object(EngineModel, "_with_update", with_update):
         yield
 
 

@@ -3,7 +3,9 @@
 
 A queue of TensorFlow belongs to one session. Programs that drive a TPU by hand enqueue batches,
 train and collect results in different graphs, sessions and threads. A channel keeps the order,
-hands out every element once, and waits without holding a thread; it needs the native kernels.
+hands out every element once, and waits without holding a thread; it needs the native kernels. Its
+elements are lists of tensors of any dtypes and shapes; `engine.tensor_queue` puts nests of one
+structure into it.
 
 >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
 ...     session.run(Channel("doctest", capacity=2).put([tf.constant([1, 2])]))
@@ -15,12 +17,11 @@ hands out every element once, and waits without holding a thread; it needs the n
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.kernels import load
-from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.ops.outermost_graph import outermost_graph
 from tpu_estimator_embedding.types import Tensor
 
@@ -66,31 +67,6 @@ class Channel(NamedTuple):
             return ops.tpu_embedding_channel_size(self.name)
 
 
-_Nest = TypeVar("_Nest")
-
-
-class NestChannel(Generic[_Nest]):
-    """A channel for nests of one structure; leaves that are not tensors are constant."""
-
-    def __init__(self, channel: Channel, structure: _Nest):
-        """Takes the channel, and a nest with the structure and static shapes of all elements."""
-        self._channel, self._structure = channel, structure
-        self._specs = [tf.TensorSpec(component.shape, component.dtype)
-                       for component in tensors_of(structure)]
-
-    def enqueue(self, element: _Nest) -> tf.Operation:
-        """Returns the op that adds an element; it waits while the channel is full."""
-        return self._channel.put(tensors_of(element))
-
-    def dequeue(self) -> _Nest:
-        """Removes and returns the first element; waits while the channel is empty."""
-        return with_tensors(self._structure, self._channel.take(self._specs))
-
-    def size(self) -> Tensor:
-        """Returns the number of elements, a scalar int32."""
-        return self._channel.size()
-
-
 def are_available() -> bool:
     """Whether the native kernels are loaded, or can be."""
     return load.native_ops() is not None
@@ -117,8 +93,8 @@ class _native_ops:
         ops = load.native_ops()
         if ops is None:
             raise NotImplementedError(
-                "Tensors pass between graphs and sessions through the native kernels, and "
-                f"TensorFlow's own ops run here. Compile the kernels: `{load.COMMAND}`.")
+                "Passing tensors between graphs and sessions requires the native kernels, and "
+                f"this process has none. Compile them: `{load.COMMAND}`.")
         with outermost_graph() as graph:
             if self._waits and graph is not None:
                 setattr(graph, _MARK, True)

@@ -13,6 +13,7 @@ byte is written. So one pass over the rows in the order of ids can write any lay
 """
 
 import bisect
+import glob
 import io
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -204,10 +205,15 @@ def read_bundle(prefix: pathlib.Path) -> dict[str, BundleTensor]:
 
     Raises:
         FileNotFoundError: if the index or a data file is missing.
-        ValueError: if the checkpoint is truncated, damaged or in another format.
+        ValueError: if the checkpoint is truncated, damaged or in another format, V1 among them.
     """
     index = index_file(prefix)
     if not index.exists():
+        sharded = prefix.parent.glob(f"{glob.escape(prefix.name)}-?????-of-?????")
+        if prefix.is_file() or any(sharded):
+            raise ValueError(f"`checkpoint` must have the files that TensorFlow writes today, got "
+                             f"{prefix} of the former format V1. Restore it with a "
+                             "tf.compat.v1.train.Saver, and save it with another, which writes V2.")
         raise FileNotFoundError(f"`checkpoint` must be the path of a checkpoint, got {prefix}, "
                                 f"where {index.name} is missing.")
     try:

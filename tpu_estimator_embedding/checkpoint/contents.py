@@ -14,6 +14,7 @@ from tpu_estimator_embedding.checkpoint.sparse_core_layout import SparseCores
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 
+GLOBAL_STEP = "global_step"  # name of the variable
 PARAMETERS = "parameters"  # the name of the table itself next to its slots
 
 
@@ -94,5 +95,5 @@ class CheckpointContents:
     @property
     def global_step(self) -> int | None:
         """The global step; None if the checkpoint does not contain it."""
-        step = self.variables.get("global_step")
+        step = self.variables.get(GLOBAL_STEP)
         return None if step is None else int(step.read())

@@ -261,7 +261,7 @@ def _by_former_name(resize: Mapping[str, int | Resize], contents: CheckpointCont
     found = {name: names.find_tables(contents.tables, name) for name in resize}
     unknown = sorted(name for name, tables in found.items() if len(tables) != 1)
     if unknown:
-        raise ValueError(f"`resize` has {unknown}, which are no tables of {contents.path}. It has "
+        raise ValueError(f"`resize` has {unknown}, which are not tables of {contents.path}. It has "
                          f"the tables {sorted(contents.tables)}.")
     return unique(((found[name][0], size) for name, size in resize.items()), "resize",
                   "of different tables", "Resize each table once.")
@@ -272,8 +272,8 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
     slot_values = {name: dict(size.slot_values) for name, size in resize.items()
                    if isinstance(size, Resize) and size.slot_values}
     if without_slots and slot_values:
-        raise ValueError(f"Slots are left out, so that `slot_values` have no effect, got "
-                         f"{slot_values}. Leave out one of both.")
+        raise ValueError(f"`slot_values` has no effect where slots are left out, got "
+                         f"{slot_values}. Leave out one of the two.")
     tables = dict(contents.tables)
     if without_slots:
         tables = {name: dataclasses.replace(table, slots={}, optimizer=None)
@@ -294,7 +294,8 @@ def _converted(contents: CheckpointContents, to: str, names: Names, template: St
     if to in _NAMED_FORMATS:
         if to == "v1" and "global_step" not in contents.variables:
             raise ValueError(f"{contents.path} has no global step, without which TPUEstimator "
-                             "restores nothing. Pass the step as `global_step`.")
+                             "restores nothing. Pass the step as `global_step` "
+                             "(`--global-step`).")
         return _v1_tensors(contents)
     place = _orbax_template(contents, to, template)
     if place is not None:

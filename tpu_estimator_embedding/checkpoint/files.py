@@ -177,19 +177,41 @@ def replaced_files(paths: Sequence[pathlib.Path]) -> Iterator[list[pathlib.Path]
     was killed has left.
 
     Raises:
-        OSError: if the disk is full or the directory is not writable; nothing is replaced.
+        OSError: if the disk is full or the directory is not writable; nothing is then replaced.
     """
     unfinished = [path.with_name(f"{path.name}.tempstate") for path in paths]
+    former = [path.with_name(f"{path.name}.tempstate-former") for path in paths]
+    kept: list[tuple[pathlib.Path, pathlib.Path | None]] = []  # a file to replace, and its copy
     try:
         yield unfinished
         for path in unfinished:
             _flush(path)
-        for source, path in zip(unfinished, paths, strict=True):
+        for source, path, other in zip(unfinished, paths, former, strict=True):
+            kept.append((path, other if _keep(path, other) else None))
             source.replace(path)
     except BaseException:
+        for path, copy in kept:
+            path.unlink(missing_ok=True) if copy is None else copy.replace(path)
         for path in unfinished:
             path.unlink(missing_ok=True)
         raise
+    finally:
+        for path in former:
+            path.unlink(missing_ok=True)
+
+
+def _keep(path: pathlib.Path, copy: pathlib.Path) -> bool:
+    """Gives a file a second name; returns whether there is such a file."""
+    copy.unlink(missing_ok=True)
+    try:
+        copy.hardlink_to(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        if path.is_dir():
+            raise
+        path.rename(copy)  # a file system without links
+    return True
 
 
 def _missing(directory: pathlib.Path) -> list[pathlib.Path]:
@@ -240,7 +262,7 @@ def _remove_left_overs(paths: Sequence[pathlib.Path]) -> None:
                 one.unlink()
     removed = [one.name for one in found if not os.path.lexists(one)]
     if removed:
-        _LOG.warning("Removed from %s what conversions that were killed had left: %s.",
+        _LOG.warning("Removed from %s what killed conversions had left behind: %s.",
                      paths[0].parent, ", ".join(removed))
 
 

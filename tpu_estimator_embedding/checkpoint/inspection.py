@@ -41,7 +41,7 @@ class RowStatistics:
 
     def __init__(self, slots: Iterable[str]):
         slots = set(slots)
-        # Where slots start at 0, they tell: others may shrink, as those of ProximalYogi do.
+        # Where slots start at 0, they show it: others may shrink, as those of ProximalYogi do.
         self._telling = () if slots & _UNKNOWN else tuple(
             slots - GROWING_SLOTS or slots & GROWING_SLOTS)
         self._initial = {slot: np.inf if slot in GROWING_SLOTS else 0.0 for slot in self._telling}
@@ -77,7 +77,7 @@ class RowStatistics:
 
     @property
     def never_trained(self) -> int | None:
-        """Number of rows whose slots that start at 0 are 0; None where no slot tells.
+        """Number of rows whose slots that start at 0 are 0; None where no slot shows it.
 
         If none starts at 0, as with Adagrad, the initial value is assumed to be the smallest one.
         If all rows were trained, this may count the least trained rows.

@@ -26,16 +26,14 @@ from tpu_estimator_embedding.checkpoint.tf2_format import (
     object_path,
     parse_graph,
 )
+from tpu_estimator_embedding.optimizers.registry import rule_named
 
 # Keras' optimizer -> this package's optimizer, and slot -> suffix of the name in Keras.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "adagrad": ("Adagrad", {"accumulators": "accumulator"}),
-    "adam": ("Adam", {"momenta": "momentum", "velocities": "velocity"}),
-    "sgd": ("SGD", {}),
-    # Those of `keras_training.py`, which `migrate --to keras3` writes, with a TPU's arithmetic.
-    "table_adam": ("Adam", {"momenta": "momentum", "velocities": "velocity"}),
-    "table_ftrl": ("FTRL", {"accumulators": "accumulator", "linears": "linear"}),
-}
+    keras: (name, rule_named(name).record.keras_slots) for keras, name in {
+        "adagrad": "Adagrad", "adam": "Adam", "sgd": "SGD",
+        # Those of `keras_training.py`, which `migrate --to keras3` writes, with a TPU's arithmetic.
+        "table_adam": "Adam", "table_ftrl": "FTRL"}.items()}
 # Keras' optimizer -> suffix of a dense variable's slot in a legacy optimizer -> suffix in Keras.
 _DENSE_SLOTS = {"adagrad": {"Adagrad": "accumulator"},
                 "adam": {"Adam": "momentum", "Adam_1": "velocity"}}
@@ -130,7 +128,7 @@ def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
             raise ValueError(f"The checkpoint has {count} tables with the name {full_name!r}. "
                              "Keras 3 gives the variables of a subclassed model the same name: "
                              "make it a functional model, keras.Model(inputs, outputs), as in "
-                             "migration_guide/keras_rs.rst, and save it again.")
+                             "migration_guide/jax.rst, and save it again.")
     by_name = {value.full_name: value for value in values}
     found: dict[tuple[str, str], Value] = {}
     for full_name, value in by_name.items():
@@ -280,7 +278,7 @@ def fill_model(contents: CheckpointContents, template: Mapping[str, StoredTensor
 def _check_optimizer(table: str, source: str | None, keras: SavedOptimizer) -> None:
     if keras.kind == "ftrl" or source == "FTRL" and keras.rule_name != source:
         raise ValueError(f"Table {table!r} cannot be trained with FTRL in Keras RS: Keras 3's Ftrl "
-                         "computes every row anew from its slots, also rows that were never looked "
+                         "recomputes every row from its slots, also rows that were never looked "
                          "up. `migrate --to keras3` writes a TableFtrl that does not; or convert "
                          "without the slots (`--without-slots`) to an optimizer such as Adagrad.")
     if source not in (None, keras.rule_name):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors about a model directory and its file `checkpoint`, which names the newest checkpoint.
 
-TensorFlow starts anew where the file, or the index of what it names, is missing or damaged.
+TensorFlow starts from scratch where the file, or the index of what it names, is missing or damaged.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _INDEX = re.compile(r"(?:model\.)?ckpt-(\d+)\.index")
 
 @contextlib.contextmanager
 def explained_state(model_dir: str) -> Iterator[None]:
-    """Adds what is wrong with the file, and the way out, to TensorFlow's ValueErrors.
+    """Adds what is wrong with the file, and the fix, to TensorFlow's ValueErrors.
 
     Raises:
         ValueError: if TensorFlow cannot read the file, or finds no checkpoint by it.
@@ -35,7 +35,7 @@ def explained_state(model_dir: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained_writes(model_dir: str) -> Iterator[None]:
-    """Names `model_dir`, and the way out, in an error about files in it that cannot be written.
+    """Names `model_dir`, and the fix, in an error about files in it that cannot be written.
 
     Raises:
         tf.errors.PermissionDeniedError: if this process may not write to `model_dir`.
@@ -52,7 +52,7 @@ def explained_writes(model_dir: str) -> Iterator[None]:
 
 
 def warn_of_unnamed_checkpoints(model_dir: str) -> None:
-    """Warns of checkpoints in `model_dir` that TensorFlow does not see, and starts anew beside.
+    """Warns of checkpoints in `model_dir` that TensorFlow does not see and would not restore.
 
     Raises:
         ValueError: if TensorFlow cannot read the file `checkpoint`, because it is empty, for
@@ -69,7 +69,7 @@ def warn_of_unnamed_checkpoints(model_dir: str) -> None:
 
 
 def _problem(model_dir: str) -> str:
-    """Returns what hides the newest checkpoint, and the way out; "" if nothing does."""
+    """Returns what hides the newest checkpoint, and the fix; "" if nothing does."""
     if not tf.io.gfile.isdir(model_dir):
         return ""
     steps = {int(found[1]): found[0].removesuffix(".index")

@@ -2,9 +2,10 @@
 """Arrays in a checkpoint of Orbax, read and written a few rows at a time.
 
 Orbax keeps a tree of arrays in one directory: `_METADATA` (JSON) lists the leaves, and the arrays
-are in Zarr 2 arrays `<leaf>/` of an OCDBT database, whose root is `manifest.ocdbt`. TensorStore,
+are in Zarr arrays `<leaf>/` of an OCDBT database, whose root is `manifest.ocdbt`. TensorStore,
 Orbax's own storage library, reads and writes both without JAX. A `CheckpointManager` puts such a
-directory, called `default`, below one directory per step.
+directory, called `default`, below one directory per step; Keras's `OrbaxCheckpoint` calls it
+`pytree`, and puts the model's configuration beside it. Zarr 3, which it writes, is only read.
 """
 
 import base64
@@ -31,13 +32,13 @@ from tpu_estimator_embedding.checkpoint.stored_tensor import (
 )
 
 METADATA = "_METADATA"
-_ITEM = "default"  # the name that a CheckpointManager gives to its only item
+_ITEMS = ("default", "pytree")  # the item of a CheckpointManager, and of Keras's OrbaxCheckpoint
 _ARRAY_METADATA = "array_metadatas"
 _SHARDING = "_sharding"
 _DATABASE = re.compile(r"manifest\.ocdbt|d|ocdbt\.process_\d+")  # files that hold the arrays
 _OTHER_FILES = {_ARRAY_METADATA, METADATA, "_CHECKPOINT_METADATA", _SHARDING,
                 "commit_success.txt"}
-_STEP_FILES = {"_CHECKPOINT_METADATA", "commit_success.txt", _ITEM}
+_STEP_FILES = {"_CHECKPOINT_METADATA", "commit_success.txt", "model_config"}
 _ARRAYS = ("jax.Array", "np.ndarray")
 _EMPTY = "Dict"  # a dictionary without leaves
 
@@ -48,7 +49,7 @@ class OrbaxDirectory:
 
     Attributes:
         path: the directory of a step, or of the arrays themselves.
-        item: the directory of the arrays: `path`, or `default` in it.
+        item: the directory of the arrays: `path`, or `default` or `pytree` in it.
     """
 
     path: pathlib.Path
@@ -124,7 +125,7 @@ def is_orbax(path: pathlib.Path) -> bool:
 
 
 def _orbax_at(path: pathlib.Path) -> OrbaxDirectory | None:
-    for item in (path, path / _ITEM):
+    for item in (path, *(path / name for name in _ITEMS)):
         if (item / METADATA).is_file():
             return OrbaxDirectory(path, item)
     return None
@@ -139,10 +140,11 @@ def read_orbax(place: OrbaxDirectory) -> dict[tuple[str, ...], OrbaxTensor]:
     """
     _check_files(place)
     metadata = _read_json(place.item / METADATA)
-    if not metadata.get("use_ocdbt") or metadata.get("use_zarr3"):
-        raise ValueError(f"{place.item} must be stored with OCDBT and Zarr 2, got use_ocdbt="
-                         f"{metadata.get('use_ocdbt')} and use_zarr3={metadata.get('use_zarr3')}. "
-                         "Save it with orbax.checkpoint.StandardCheckpointer.")
+    if not metadata.get("use_ocdbt"):
+        raise ValueError(f"{place.item} must be stored with OCDBT, got use_ocdbt="
+                         f"{metadata.get('use_ocdbt')}. Save it with "
+                         "orbax.checkpoint.StandardCheckpointer.")
+    driver = "zarr3" if metadata.get("use_zarr3") else "zarr"
     found = {}
     for leaf in metadata.get("tree_metadata", {}).values():
         keys, kind = leaf["key_metadata"], leaf["value_metadata"]["value_type"]
@@ -152,8 +154,16 @@ def read_orbax(place: OrbaxDirectory) -> dict[tuple[str, ...], OrbaxTensor]:
         if kind not in _ARRAYS or any(key["key_type"] != 2 for key in keys):  # 2: of a dictionary
             raise ValueError(f"{place.item} must be a tree of dictionaries of arrays, got "
                              f"{'/'.join(path)!r}, a {kind}. Save model.get_state_tree().")
-        found[path] = _open(place.item, leaf_name(path))
+        found[path] = _open(place.item, leaf_name(path), driver)
     return found
+
+
+def check_template(place: OrbaxDirectory) -> None:
+    """Raises ValueError if checkpoints like this one can only be read."""
+    if _read_json(place.item / METADATA).get("use_zarr3"):
+        raise ValueError(f"`template` must be stored with Zarr 2, got {place.item} with Zarr 3, as "
+                         "keras.callbacks.OrbaxCheckpoint writes it. Save the model with "
+                         "orbax.checkpoint.StandardCheckpointer.")
 
 
 def devices_of(place: OrbaxDirectory) -> dict[str, int]:
@@ -215,7 +225,8 @@ def _check_files(place: OrbaxDirectory) -> None:
     unknown = {file.name for file in place.item.iterdir() if file.name not in _OTHER_FILES
                and not _DATABASE.fullmatch(file.name)}
     if place.item != place.path:
-        unknown |= {file.name for file in place.path.iterdir()} - _STEP_FILES
+        unknown |= {file.name for file in place.path.iterdir()} - {
+            *_STEP_FILES, place.item.name}
     if unknown:
         raise ValueError(f"{place.path} must have one tree of arrays, got {sorted(unknown)}, too. "
                          "Save model.get_state_tree() alone.")
@@ -278,9 +289,10 @@ def _write_array(item: pathlib.Path, leaf: str, zarr_dtype: str, tensor: StoredT
         advance(rows.nbytes)
 
 
-def _open(item: pathlib.Path, leaf: str) -> OrbaxTensor:
+def _open(item: pathlib.Path, leaf: str, driver: str) -> OrbaxTensor:
+    spec = {**_spec(item, leaf), "driver": driver}
     try:
-        return OrbaxTensor(_tensorstore().open(_spec(item, leaf), read=True).result(), leaf)
+        return OrbaxTensor(_tensorstore().open(spec, read=True).result(), leaf)
     except ValueError as error:
         raise ValueError(f"`checkpoint` must be whole, got {item} without a readable {leaf!r}: "
                          f"{_first_line(error)}") from error

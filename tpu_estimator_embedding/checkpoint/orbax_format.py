@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of a Keras 3 model on JAX with the tables of Keras RS, saved by Orbax.
 
-What is saved is `model.get_state_tree()`: a dictionary of groups (`trainable_variables`,
+The checkpoint holds `model.get_state_tree()`: a dictionary of groups (`trainable_variables`,
 `non_trainable_variables`, `optimizer_variables` and `metrics_variables`), in each of which the
 parts of a variable's path are nested dictionaries. Paths are those of the backend TensorFlow.
 """
@@ -23,6 +23,7 @@ from tpu_estimator_embedding.checkpoint.keras_rs_format import (
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.orbax_files import (
     OrbaxDirectory,
+    check_template,
     find_orbax,
     is_orbax,
     leaf_name,
@@ -102,12 +103,13 @@ def find_template(path: pathlib.Path) -> OrbaxDirectory:
     """Returns the place of a template.
 
     Raises:
-        ValueError: if this is no checkpoint of Orbax.
+        ValueError: if this is no checkpoint of Orbax, or one that can only be read.
     """
     place = find_orbax(path)
     if place is None:
         raise ValueError(f"`template` must be a checkpoint of Orbax, a directory with _METADATA or "
                          f"default/_METADATA, got {path}. {WAY_OUT}")
+    check_template(place)
     return place
 
 
@@ -173,7 +175,7 @@ def _fitting(step: StoredTensor, place: StoredTensor) -> StoredTensor:
     value, dtype = int(step.read()), place.numpy_dtype
     if value > np.iinfo(dtype).max:
         raise ValueError(f"The global step must be at most {np.iinfo(dtype).max} in Keras 3 on "
-                         f"JAX, got {value}. Pass another as `global_step`.")
+                         f"JAX, got {value}. Pass another as `global_step` (`--global-step`).")
     return ArrayTensor(np.array(value, dtype))
 
 

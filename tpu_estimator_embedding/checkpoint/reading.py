@@ -153,7 +153,7 @@ def check_used(reading: Reading | None, *contents: CheckpointContents) -> None:
     known = tables | {Names().of_table(name) for name in tables}
     unknown = sorted(reading.optimizers.keys() - known)
     if unknown:
-        raise ValueError(f"`optimizers` has {unknown}, which are no tables of a TF2 checkpoint "
+        raise ValueError(f"`optimizers` has {unknown}, which are not tables of a TF2 checkpoint "
                          f"(found: {sorted(tables)}). Other checkpoints contain the optimizer of "
                          "each slot.")
 

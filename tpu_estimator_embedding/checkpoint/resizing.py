@@ -74,7 +74,7 @@ def resize_table(table: Table, change: Resize) -> Table:
     """
     unknown = sorted(change.slot_values.keys() - table.slots.keys())
     if unknown:
-        raise ValueError(f"`slot_values` has {unknown}, which are no slots of table "
+        raise ValueError(f"`slot_values` has {unknown}, which are not slots of table "
                          f"{table.name!r}. It has the slots {sorted(table.slots)}.")
     new_rows = change.initializer
     if isinstance(new_rows, str):

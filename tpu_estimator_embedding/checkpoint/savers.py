@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Savers that know the row layouts of tables.
 
-These functions replace TensorFlow's, so that every Saver of a program, and
+`compat.patch_table` wraps TensorFlow's functions with these, so that every Saver of a program, and
 `tf.train.init_from_checkpoint`, restore the rows of the engine's tables to their ids, and every
 checkpoint records their layout.
 
@@ -20,17 +20,17 @@ same step. Updates after that copy the buffers that they change.
 
 import contextlib
 import errno
+import functools
 import glob
-import itertools
 import os
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.training import checkpoint_utils, saver
 from tensorflow.python.training.saving import saveable_object, saveable_object_util
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.checkpoint.moved_rows import (
     StoredPart,
     TablePart,
@@ -43,7 +43,6 @@ from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,
     format_table_layouts,
-    hosts_from_environment,
     parse_table_layouts,
     same_order,
 )
@@ -52,12 +51,6 @@ from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.ops.readable_errors import readable
 from tpu_estimator_embedding.types import Tensor
 
-_saveable_objects_for_op = saveable_object_util.saveable_objects_for_op
-_save_op = saver.BaseSaverBuilder.save_op
-_restore = saver.Saver.restore
-_saver_save = saver.Saver.save
-_set_initializer = checkpoint_utils._set_checkpoint_initializer
-
 WAY_OUT_OF_DAMAGE = ("Restore its files, or write the name of an earlier checkpoint into the file "
                      "`checkpoint` of its directory.")
 
@@ -65,25 +58,13 @@ ERRORS_OF_A_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
 _HINT_ABOUT_MEMORY = re.compile(r"\s*Hint: If you want to see a list of allocated tensors[^\n]*")
 
-# File `checkpoint` -> the time in nanoseconds at which this process has written it last.
+# File `checkpoint` -> the time in nanoseconds at which this process has written it last. Global,
+# because several Savers of a process may write one file.
 _written_states: dict[str, int | None] = {}
 
-_LEFT_BEHIND = ("*_temp", "*.tempstate*", "*.meta.tmp*")  # by a save of TensorFlow that failed
+# What a save of TensorFlow that failed leaves, behind the name of its checkpoint.
+_LEFT_BEHIND = r"(_temp|\.(index|data-\d+-of-\d+)\.tempstate[^/]*|\.meta\.tmp[^/]*)/?"
 _UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
-
-
-def teach_savers() -> None:
-    """Makes all Savers use these functions; further calls change nothing.
-
-    All code that creates tables in a graph calls this function, because a program that never
-    called `install()` may save and restore tables with its own Saver. Other variables are not
-    affected.
-    """
-    saveable_object_util.saveable_objects_for_op = saveable_objects_for_op
-    saver.BaseSaverBuilder.save_op = save_op
-    saver.Saver.restore = restore
-    saver.Saver.save = save
-    checkpoint_utils._set_checkpoint_initializer = set_initializer
 
 
 class TableSaveable(saveable_object.SaveableObject):
@@ -120,53 +101,90 @@ def _read_in_place(saveable: saveable_object.SaveableObject) -> saveable_object.
                                     device=spec.device)
 
 
-def saveable_objects_for_op(op: Any, name: str) -> Iterator[saveable_object.SaveableObject]:
-    """Yields the saveables of a variable, or of its parts, under a name."""
-    place = _place(op)
-    if place is not None:  # a single part, which is a slice of the saved tensor too
-        yield from saveable_objects_for_op([op], place.full_name if name == op.op.name else name)
-        return
-    for saveable in _saveable_objects_for_op(op, name):
-        place = _place(saveable.op)
-        yield saveable if place is None else TableSaveable(saveable, _part(name, place))
+def saving_tables(original: Callable[[Any, str], Iterator[saveable_object.SaveableObject]]
+                  ) -> Callable[[Any, str], Iterator[saveable_object.SaveableObject]]:
+    """Returns a `saveable_objects_for_op` that yields parts of tables as `TableSaveable`s."""
+    @functools.wraps(original)
+    def saveable_objects_for_op(op: Any, name: str) -> Iterator[saveable_object.SaveableObject]:
+        place = _place(op)
+        if place is not None:  # a single part, which is a slice of the saved tensor too
+            op, name = [op], place.full_name if name == op.op.name else name
+        for saveable in original(op, name):
+            place = _place(saveable.op)
+            yield saveable if place is None else TableSaveable(saveable, _part(name, place))
+
+    return saveable_objects_for_op
 
 
-def save_op(builder: object, filename_tensor: Tensor,
-            saveables: Sequence[saveable_object.SaveableObject]) -> tf.Operation:
-    """Returns the op that saves variables and the record of row layouts."""
-    tables = [each for each in saveables if isinstance(each, TableSaveable)]
-    others = [each for each in saveables if not isinstance(each, TableSaveable)]
-    # Records only first parts; with several devices, one device has all first parts.
-    layouts = {table.part.key: table.part.layout for table in tables if table.part.part == 0}
-    record = [_record(format_table_layouts(layouts))] if layouts else []
-    return _save_op(builder, filename_tensor, [*others, *of_one_step(tables), *record])
-
-
-class TableByTable(saver.BulkSaverBuilder):
-    """Builds Savers with an op for each part of a table, which a restore may leave out."""
-
-    def bulk_restore(self, filename_tensor: Tensor,
-                     saveables: Sequence[saveable_object.SaveableObject],
-                     *args: object) -> list[Tensor]:
+def saving_layouts(original: Callable[..., tf.Operation]) -> Callable[..., tf.Operation]:
+    """Returns a `BaseSaverBuilder.save_op` that also saves the record of row layouts."""
+    @functools.wraps(original)
+    def save_op(builder: object, filename_tensor: Tensor,
+                saveables: Sequence[saveable_object.SaveableObject]) -> tf.Operation:
+        tables = [each for each in saveables if isinstance(each, TableSaveable)]
         others = [each for each in saveables if not isinstance(each, TableSaveable)]
-        together = iter(super().bulk_restore(filename_tensor, others, *args) if others else ())
-        return [tensor for each in saveables for tensor in (
-            super(TableByTable, self).bulk_restore(filename_tensor, [each], *args)
-            if isinstance(each, TableSaveable) else itertools.islice(together, len(each.specs)))]
+        # One device has all first parts: only it records layouts. Parts may have keys of their own.
+        layouts = ({table.part.key: table.part.layout for table in tables}
+                   if any(table.part.part == 0 for table in tables) else {})
+        record = [_record(format_table_layouts(layouts))] if layouts else []
+        return original(builder, filename_tensor, [*others, *of_one_step(tables), *record])
+
+    return save_op
 
 
-def restore(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str) -> None:
-    """Restores like a Saver, with the rows of tables in the present layout.
+def restoring(original: Callable[..., None]) -> Callable[..., None]:
+    """Returns a `Saver.restore` that calls another one, and puts rows into the present layout.
 
-    Raises:
-        ValueError: if an ordinary variable would be restored from a table whose rows are not in
-            the order of ids, or if the layout of a table is unknown.
+    It raises ValueError if an ordinary variable would be restored from a table whose rows are not
+    in the order of ids, or if the layout of a table is unknown, and tf.errors.DataLossError if a
+    file of the checkpoint is damaged.
     """
-    if save_path is None or tf.executing_eagerly() or own.saver_def is None:
-        _restore(own, sess, save_path)
+    @functools.wraps(original)
+    def restore(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session,
+                save_path: str) -> None:
+        if tf.executing_eagerly():  # where no Saver has tables of the engine
+            _check_eager(own, save_path)
+        if save_path is None or tf.executing_eagerly() or own.saver_def is None:
+            original(own, sess, save_path)
+            return
+        # It may go on where another program ended.
+        _written_states.pop(_state_file(save_path), None)
+        parts = stored_parts(own, sess, save_path)
+        try:
+            original(own, sess, save_path)
+            for each, part in zip(_waiting_ops(own, sess), parts, strict=False):
+                if not same_order(each.part.layout, part.stored):
+                    each.run(sess, save_path, part.stored)
+        except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+            raise damage_in_session(save_path, error) from None
+
+    return restore
+
+
+def _check_eager(own: tf.compat.v1.train.Saver, save_path: str | None) -> None:
+    variables = own._var_list
+    if save_path is None or not variables or not tf.compat.v1.train.checkpoint_exists(save_path):
         return
-    _written_states.pop(_state_file(save_path), None)  # it may go on where another program ended
-    restore_parts(own, sess, save_path, stored_parts(own, sess, save_path))
+    if not isinstance(variables, Mapping):
+        variables = saveable_object_util.op_list_to_dict(variables)
+    _check_in_order(saved_layouts(save_path), set(variables), save_path)
+
+
+def restoring_by_name(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Returns an `eager_restore` that refuses variables whose rows are not in the order of ids.
+
+    A `tf.train.Checkpoint` calls it for a checkpoint of a Saver. It raises the ValueError of
+    `restoring`.
+    """
+    @functools.wraps(original)
+    def eager_restore(coordinator: Any, trackable: Any) -> None:
+        keys = {spec.name for saveable in coordinator.globally_named_object_attributes(trackable)
+                for spec in saveable.specs}
+        if keys:
+            _check_in_order(saved_layouts(coordinator.save_path), keys, coordinator.save_path)
+        original(coordinator, trackable)
+
+    return eager_restore
 
 
 def stored_parts(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session,
@@ -174,7 +192,7 @@ def stored_parts(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session,
     """Returns the parts of tables that a Saver restores, with their layouts in a checkpoint.
 
     Raises:
-        ValueError: see `restore`.
+        ValueError: see `restoring`.
     """
     # Without a checkpoint, TensorFlow raises its own error.
     exists = tf.compat.v1.train.checkpoint_exists(save_path)
@@ -185,36 +203,6 @@ def stored_parts(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session,
     return [StoredPart(each.op.inputs[0], each.part, layout_in(
         save_path, layouts, each.part.key, each.part.layout, each.part.checkpoint_num_hosts))
         for each in waiting if exists]
-
-
-def restore_parts(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str,
-                  parts: Sequence[StoredPart], without: Sequence[StoredPart] = ()) -> None:
-    """Restores like a Saver, but for some parts.
-
-    Args:
-        own: the Saver.
-        sess: the session.
-        save_path: path of the checkpoint.
-        parts: the result of `stored_parts`.
-        without: those of them that keep the values that they have.
-
-    Raises:
-        tf.errors.DataLossError: if a file of the checkpoint is damaged.
-    """
-    try:
-        _restore_parts(own, sess, save_path, parts, without)
-    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        raise damage_in_session(save_path, error) from None
-
-
-def _restore_parts(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str,
-                   parts: Sequence[StoredPart], without: Sequence[StoredPart]) -> None:
-    left_out = {part.handle.ref() for part in without}
-    _restore(own, _WithoutParts(sess, own.saver_def.restore_op_name, left_out) if without else sess,
-             save_path)
-    for each, part in zip(_waiting_ops(own, sess), parts, strict=False):
-        if part.handle.ref() not in left_out and not same_order(each.part.layout, part.stored):
-            each.run(sess, save_path, part.stored)
 
 
 def _scope(own: tf.compat.v1.train.Saver) -> str:
@@ -233,48 +221,28 @@ def _waiting_ops(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session) -> l
     return list(waiting_ops(sess.graph, _scope(own)))
 
 
-class _WithoutParts:
-    """A session that runs the op of a Saver that restores, but for some parts."""
+def initializing(original: Callable[..., None]) -> Callable[..., None]:
+    """Returns a `_set_checkpoint_initializer` that puts rows into the present layout.
 
-    def __init__(self, session: tf.compat.v1.Session, restore_op: str, handles: Set[Hashable]):
-        self.graph = session.graph
-        self._session, self._restore_op, self._handles = session, restore_op, handles
-
-    def run(self, fetches: str | list[tf.Operation],
-            feed_dict: Mapping[str | Tensor, str]) -> object:
-        if fetches == self._restore_op:
-            fetches = [op for op in _assignments(self.graph.get_operation_by_name(fetches))
-                       if not op.inputs or op.inputs[0].ref() not in self._handles]
-        return self._session.run(fetches, feed_dict)
-
-
-def _assignments(op: tf.Operation) -> Iterator[tf.Operation]:
-    """Yields the ops that a group of groups runs."""
-    if op.type != "NoOp":
-        yield op
-    for each in op.control_inputs if op.type == "NoOp" else ():
-        yield from _assignments(each)
-
-
-def set_initializer(variable: tf.Variable, ckpt_file: str, tensor_name: str, slice_spec: str,
-                    name: str = "checkpoint_initializer") -> None:
-    """Initializes a variable from a checkpoint, as `init_from_checkpoint` does.
-
-    Raises:
-        ValueError: see `restore`.
+    It raises ValueError in the cases of `restoring`.
     """
-    layouts = saved_layouts(ckpt_file)
-    place = _place(variable)
-    if place is None:
-        _check_in_order(layouts, {tensor_name}, ckpt_file)
-    _set_initializer(variable, ckpt_file, tensor_name, slice_spec, name)
-    if place is not None:
-        part = _part(tensor_name, place)
-        stored = layout_in(ckpt_file, layouts, tensor_name, part.layout,
-                           part.checkpoint_num_hosts)
-        if not same_order(part.layout, stored):
-            variable._initializer_op = fill(variable, part, ckpt_file, stored,
-                                            variable._initializer_op)
+    @functools.wraps(original)
+    def set_initializer(variable: tf.Variable, ckpt_file: str, tensor_name: str, slice_spec: str,
+                        name: str = "checkpoint_initializer") -> None:
+        layouts = saved_layouts(ckpt_file)
+        place = _place(variable)
+        if place is None:
+            _check_in_order(layouts, {tensor_name}, ckpt_file)
+        original(variable, ckpt_file, tensor_name, slice_spec, name)
+        if place is not None:
+            part = _part(tensor_name, place)
+            stored = layout_in(ckpt_file, layouts, tensor_name, part.layout,
+                               part.checkpoint_num_hosts)
+            if not same_order(part.layout, stored):
+                variable._initializer_op = fill(variable, part, ckpt_file, stored,
+                                                variable._initializer_op)
+
+    return set_initializer
 
 
 def _place(op: object) -> TableSlice | None:
@@ -378,7 +346,7 @@ def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, pre
     """
     if key in layouts:
         return layouts[key]
-    checkpoint_num_hosts = checkpoint_num_hosts or hosts_from_environment()
+    checkpoint_num_hosts = checkpoint_num_hosts or settings.CHECKPOINT_NUM_HOSTS.read()
     if (checkpoint_num_hosts is None and present.partition_strategy == "mod"
             and present.vocabulary_size > 1):
         raise ValueError(
@@ -391,23 +359,36 @@ def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, pre
         present.partition_strategy, checkpoint_num_hosts or 1, present.vocabulary_size)
 
 
-def save(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str, *args: object,
-         **kwargs: object) -> str | None:
-    """Saves as TensorFlow does; if that fails, removes the files it wrote.
+def saving(original: Callable[..., str | None]) -> Callable[..., str | None]:
+    """Returns a `Saver.save` that calls another one; if that fails, it removes the files.
 
-    Warns if another program has saved in the directory since this process saved there.
+    It warns if another program has saved in the directory since this process saved there.
     """
-    before, state = _left_behind(save_path), _state_file(save_path)
-    _warn_of_another_program(state)
-    try:
-        path = _saver_save(own, sess, save_path, *args, **kwargs)
-        _written_states[state] = _time_of(state)
-        return path
-    except tf.errors.OpError as error:
-        for path in _left_behind(save_path) - before:
-            tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else tf.io.gfile.remove(path)
-        shown = readable(error, _what_was_saved(str(save_path), error.message or ""))
-        raise _with_way_out(shown) from None
+    @functools.wraps(original)
+    def save(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str,
+             global_step: Any = None, *args: object, **kwargs: object) -> str | None:
+        step = _number(sess, global_step)
+        prefix = f"{save_path}" if step is None else f"{save_path}-{step}"
+        before, state = _left_behind(prefix), _state_file(save_path)
+        _warn_of_another_program(state)
+        try:
+            path = original(own, sess, save_path, step, *args, **kwargs)
+            _written_states[state] = _time_of(state)
+            return path
+        except tf.errors.OpError as error:
+            for left in _left_behind(prefix) - before:
+                tf.io.gfile.rmtree(left) if tf.io.gfile.isdir(left) else tf.io.gfile.remove(left)
+            shown = readable(error, _what_was_saved(str(save_path), error.message or ""))
+            raise _with_way_out(shown) from None
+
+    return save
+
+
+def _number(session: tf.compat.v1.Session, step: Any) -> Any:
+    """Returns the value of a step, which TensorFlow reads before it saves, too."""
+    if tf.is_tensor(step) and (tf.executing_eagerly() or hasattr(session, "run")):
+        return tf.compat.v1.train.global_step(session, step)
+    return step
 
 
 def _state_file(save_path: str) -> str:
@@ -447,9 +428,11 @@ def _what_was_saved(save_path: str, message: str) -> str:
     return f"The checkpoint {save_path} was not saved: "
 
 
-def _left_behind(save_path: str) -> set[str]:
-    return {path for pattern in _LEFT_BEHIND
-            for path in tf.io.gfile.glob(glob.escape(str(save_path)) + pattern)}
+def _left_behind(prefix: str) -> set[str]:
+    """Returns unfinished files of one checkpoint, not of `{prefix}_other` or `{prefix}-1`."""
+    name = re.compile(re.escape(os.path.basename(prefix)) + _LEFT_BEHIND)
+    return {path for path in tf.io.gfile.glob(f"{glob.escape(prefix)}*")
+            if name.fullmatch(os.path.basename(path))}
 
 
 def of_one_step(tables: Sequence[TableSaveable]) -> Iterator[saveable_object.SaveableObject]:

@@ -28,16 +28,15 @@ from tpu_estimator_embedding.checkpoint.stacked_tensors import (
 )
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, StoredTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.optimizers.registry import rule_named
 
 _VARIABLE = re.compile(r"var:(.+?):table(?::slot:(\w+))?")
 _ITERATION = "iteration"  # a layer's count of steps
 # The optimizers of Keras RS on SparseCores: optimizer -> slot -> its name in a checkpoint.
-_OPTIMIZERS = {"Adagrad": {"accumulators": "accumulator"},
-               "Adam": {"momenta": "momentum", "velocities": "velocity"},
-               "FTRL": {"accumulators": "accumulator", "linears": "linear"}}
+_OPTIMIZERS = {name: rule_named(name).record.keras_slots for name in ("Adagrad", "Adam", "FTRL")}
 _CORES = ("DEVICESxCORES is the number of devices of the program, len(jax.devices()), and of "
           "SparseCores of each: 4 on a TPU v5p, 2 on a v6e or 7x. \"Tables on SparseCores\" in "
-          "docs/checkpoints.rst has the details.")
+          "docs/checkpoints_keras_rs.rst has the details.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +130,9 @@ def unstacked_tables(place: OrbaxDirectory, found: OnSparseCores,
     """
     if cores is None or stacks is None:
         raise ValueError(
-            f"{place.path} has {found.example!r}, tables as SparseCores of a TPU hold them, in "
-            "an order that depends on numbers which the checkpoint does not contain. Pass them as "
-            "--from-sparse-cores DEVICESxCORES and --stacks FILE.json, Reading(sparse_cores, "
-            f"stacks): the file has the sizes of the tables. {_CORES}")
+            f"{place.path} has {found.example!r}, tables in the order of SparseCores, which the "
+            "checkpoint does not record. Pass --from-sparse-cores DEVICESxCORES and --stacks "
+            f"FILE.json with the sizes of the tables, Reading(sparse_cores, stacks). {_CORES}")
     _check_devices(place, found, cores)
     shapes, groups = parse_stacks(stacks)
     placed = place_tables(_shapes(found, tensors), shapes, cores, groups)

@@ -2,7 +2,7 @@
 """Where Keras RS on JAX puts the rows of tables that the SparseCores of TPUs share.
 
 Tables of similar rows and one optimizer form a stack: one array, of which each SparseCore has an
-equal share of consecutive rows. In a share the tables follow one another. With S SparseCores, id i
+equal share of consecutive rows. In a share the tables follow each other. With S SparseCores, id i
 of a table is row i // S of the table's rows in share (i + rotation) % S. The rotation of the first
 table of a stack is 0, and that of each other is the rotation of the table before plus the number
 of SparseCores of a device. The rows of each table are padded to a multiple of 8 S, and all tables
@@ -114,7 +114,7 @@ def place_tables(stacks: Mapping[str, Shape], tables: Mapping[str, Shape], cores
     """Returns stack -> table -> its place.
 
     A stack is called after its tables, in their order: `words_tags`. A long name is cut, and ends
-    in a hash of the whole, which tells whether it belongs to certain tables.
+    in a hash of the whole, which shows whether it belongs to certain tables.
 
     Args:
         stacks: the shapes of the stacks.
@@ -158,8 +158,8 @@ def _check_choices(stack: str, shape: Shape, found: Sequence[Sequence[str]],
         raise ValueError(
             f"Stack {stack!r} has the shape {list(shape)}, but its tables {list(found[0])}, padded "
             f"for {cores.devices} devices with {cores.per_device} SparseCores each, have "
-            f"{list(_stack_shape(found[0], tables, cores))}. Pass the number of devices and "
-            "SparseCores, and the sizes of tables, of the program that saved it.")
+            f"{list(_stack_shape(found[0], tables, cores))}. Pass the devices, SparseCores "
+            "and sizes of tables of the program that saved it.")
 
 
 def stack_name(tables: Sequence[str]) -> str:

@@ -23,7 +23,6 @@ import dataclasses
 import itertools
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -36,9 +35,6 @@ TABLE_LAYOUTS_KEY = "tpu_estimator_embedding/table_layouts"
 
 _VERSION = 1
 _FORMAT = '{"version": 1, "tables": {key: {"partition_strategy", "num_hosts", "vocabulary_size"}}}'
-
-# Set by `run --checkpoint-num-hosts`, for programs that do not pass the number themselves.
-CHECKPOINT_NUM_HOSTS = "TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_NUM_HOSTS"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,20 +95,6 @@ def _layout(key: str, entry: Any) -> TableLayout:
                  f"layout of {key!r} in {TABLE_LAYOUTS_KEY}",
                  f"an object with {', '.join(sorted(fields))}", entry)
     return TableLayout(**entry)
-
-
-def hosts_from_environment() -> int | None:
-    """Returns the number of hosts that wrote a checkpoint without a record; None if not set.
-
-    Raises:
-        ValueError: if the value is not a positive int.
-    """
-    text = os.environ.get(CHECKPOINT_NUM_HOSTS)
-    if not text:
-        return None
-    checks.check(text.isdecimal() and int(text) > 0, CHECKPOINT_NUM_HOSTS, "an int of at least 1",
-                 text)
-    return int(text)
 
 
 def part_starts(layout: TableLayout) -> list[int]:

@@ -29,7 +29,12 @@ from tensorboard.compat.proto.trackable_object_graph_pb2 import TrackableObjectG
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
+from tpu_estimator_embedding.checkpoint.contents import (
+    GLOBAL_STEP,
+    PARAMETERS,
+    CheckpointContents,
+    Table,
+)
 from tpu_estimator_embedding.checkpoint.names import (
     SLOT_NAMES,
     SLOT_SUFFIXES,
@@ -46,6 +51,7 @@ VALUE = "VARIABLE_VALUE"
 LAYER_TABLES = "_tables"  # the attribute of a TPUEmbeddingLayer with its tables
 EMBEDDING = "embedding"  # name of a TPUEmbedding in a Checkpoint in TensorFlow's documentation
 VARIABLES = "variables"  # name of the dictionary of other variables
+MULTIPLIER_STEP = "multiplier_step"  # counts updates beside tables with a schedule of multipliers
 TRAPS = ("_trap", "tpu_embedding_trap")  # variables of a layer whose values have no meaning
 LAYER = "layer"  # name of a layer in a checkpoint without a template
 
@@ -103,7 +109,8 @@ def parse_graph(content: bytes) -> list[Value]:
     try:
         graph = TrackableObjectGraph.FromString(content)
     except message.DecodeError as error:
-        raise ValueError(f"{GRAPH_KEY} of the checkpoint is no object graph: {error}.") from error
+        raise ValueError(
+            f"{GRAPH_KEY} of the checkpoint is not an object graph: {error}.") from error
     return [Value(parse_object_path(attribute.checkpoint_key.split("/.ATTRIBUTES/")[0]),
                   attribute.full_name, attribute.checkpoint_key)
             for node in graph.nodes for attribute in node.attributes]
@@ -323,7 +330,7 @@ def tf2_tensors(contents: CheckpointContents, format: str, names: Names) -> Conv
     of_tables = [((*_TABLES_AT[format], name if slot == PARAMETERS else f"{name}/{slot}"),
                   table.key(slot), tensor)
                  for name, table in by_name.items() for slot, tensor in table.tensors()]
-    others = [(_path_of(former, names), former, tensor)
+    others = [(_path_of(former, names, _TABLES_AT[format]), former, tensor)
               for former, tensor in contents.variables.items()]
     all_values = [*own, *of_tables, *others]
     reserved = {_TABLES_AT[format][:1]: "the tables", (GRAPH_KEY,): "the object graph"}
@@ -337,10 +344,11 @@ def tf2_tensors(contents: CheckpointContents, format: str, names: Names) -> Conv
         (value_key(path), tensor) for path, _, tensor in all_values)], *rule))
 
 
-def _path_of(former: str, names: Names) -> Path:
+def _path_of(former: str, names: Names, tables: Path) -> Path:
     given = names.path_of_variable(former)
     if given is None:
-        return VARIABLES, former
+        # The object with the tables restores its counter; a program has no variable for it.
+        return (*tables, former) if former == MULTIPLIER_STEP else (VARIABLES, former)
     path = parse_object_path(given)
     if not all(path) or {".", ".."} & set(path):
         raise ValueError(f"`names` gives {former!r} the path {given!r}, which has an empty part or "
@@ -399,18 +407,22 @@ def fill_template(contents: CheckpointContents, template: Mapping[str, BundleTen
                       contents.variables.keys(), "template")
     values += [(places[name].key, tensor) for name, tensor in contents.variables.items()
                if name in places]
+    kept = places.keys() - contents.variables.keys()
+    if GLOBAL_STEP in contents.variables:  # which TPUEstimator passes to schedules of multipliers
+        counts = {name for name in kept if places[name].path[-1] == MULTIPLIER_STEP}
+        values += [(places[name].key, contents.variables[GLOBAL_STEP]) for name in counts]
+        kept -= counts
     tensors = {**template, **unique(values, "names", "different for different variables")}
     return ConvertedTensors(
-        tensors, tuple(sorted(contents.variables.keys() - places.keys())),
-        tuple(sorted(places.keys() - contents.variables.keys())))
+        tensors, tuple(sorted(contents.variables.keys() - places.keys())), tuple(sorted(kept)))
 
 
 def check_same_names(what: str, source: set[str], template: set[str]) -> None:
     """Raises ValueError unless source and template have the same tables or slots."""
     if source != template:
-        raise ValueError(f"The template has other {what} than the checkpoint: {sorted(template)} "
-                         f"instead of {sorted(source)}."
-                         + (" If they are the same ones, `names` maps names in TPUEstimator to "
+        raise ValueError(f"The template must have the {what} of the checkpoint, {sorted(source)}, "
+                         f"got {sorted(template)}."
+                         + (" If only their names differ, `names` maps names in TPUEstimator to "
                             "those in the template." if what == "tables" else ""))
 
 

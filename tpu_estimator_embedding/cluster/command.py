@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} [OPTION...] [-- OPTION-OF-RUN...] PROGRAM.py [ARGUMENT...]"
     parser.epilog = EXAMPLES
     parser.add_argument("--workers", type=_count, default=1, metavar="N",
-                        help="workers besides the chief, which trains too; default 1")
+                        help="workers in addition to the chief, which trains too; default 1")
     parser.add_argument("--ps", type=checks.read_positive_int, default=1, metavar="N",
                         help="parameter servers, each with a part of every table; default 1")
     parser.add_argument("--evaluator", action="store_true",

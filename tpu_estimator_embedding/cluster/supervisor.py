@@ -5,9 +5,12 @@ import time
 from collections.abc import Sequence
 
 from tpu_estimator_embedding.cluster.task import TRAINERS, Task
-from tpu_estimator_embedding.experiments.processes import sigterm_as_interrupt
+from tpu_estimator_embedding.processes.child_process import (
+    POLL_SECONDS,
+    sigterm_as_interrupt,
+    wait_for_all,
+)
 
-_POLL_SECONDS = 0.1
 # In which order tasks are asked to end, and the seconds that they get for it: a chief has to make
 # a step and save a checkpoint, for which it needs the servers, and workers in a synchronous step.
 _ENDINGS = ((("chief",), 60.0), (("worker", "evaluator"), 10.0), (("ps",), 10.0))
@@ -36,9 +39,9 @@ def supervise(tasks: Sequence[Task], restarts: int) -> int:
                 task.start()
             status = _watch(tasks, restarts)
             if status == 0:
-                _let_finish([task for task in tasks if task.job in TRAINERS], _WORKER_SECONDS)
-                _let_finish([task for task in tasks if task.job == "evaluator"],
-                            _EVALUATOR_SECONDS)
+                wait_for_all([task for task in tasks if task.job in TRAINERS], _WORKER_SECONDS)
+                wait_for_all([task for task in tasks if task.job == "evaluator"],
+                             _EVALUATOR_SECONDS)
             return status
         finally:
             _end(tasks)
@@ -57,13 +60,7 @@ def _watch(tasks: Sequence[Task], restarts: int) -> int:
                 return abs(task.status)
             task.say(f"ended with status {task.status}: restart {task.num_starts} of {restarts}")
             task.start()
-        time.sleep(_POLL_SECONDS)
-
-
-def _let_finish(tasks: Sequence[Task], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while any(task.status is None for task in tasks) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _end(tasks: Sequence[Task]) -> None:
@@ -71,11 +68,11 @@ def _end(tasks: Sequence[Task]) -> None:
     try:
         for jobs, seconds in _ENDINGS:
             if any(server.status is not None for server in servers):
-                return  # without it nobody can save anything
+                return  # without it no task can save
             ending = [task for task in tasks if task.job in jobs]
             for task in ending:
                 task.interrupt()
-            _let_finish(ending, seconds)
+            wait_for_all(ending, seconds)
     finally:
         for task in tasks:
             task.kill()

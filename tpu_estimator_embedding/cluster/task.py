@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A task of a cluster: a process with its TF_CONFIG, whose output is prefixed with its name."""
 
+import io
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-from tpu_estimator_embedding.cluster.reaper import Reaper
+from tpu_estimator_embedding.processes.child_process import ChildProcess
+from tpu_estimator_embedding.processes.reaper import Reaper
 
 TRAINERS = ("chief", "worker")
 
@@ -52,7 +53,7 @@ class Task:
         self._launch = launch
         self._config = json.dumps({"cluster": launch.addresses,
                                    "task": {"type": job, "index": number}})
-        self._process: subprocess.Popen[str] | None = None
+        self._process: ChildProcess | None = None
         self._reader: threading.Thread | None = None
 
     @property
@@ -63,7 +64,7 @@ class Task:
     @property
     def status(self) -> int | None:
         """The exit status, negative for a signal; None while it runs."""
-        return self._process.poll() if self._process else None
+        return self._process.status if self._process else None
 
     @property
     def pid(self) -> int:
@@ -72,15 +73,14 @@ class Task:
         return self._process.pid
 
     def start(self) -> None:
-        """Starts the process in a separate session, so that only the launcher sends it Ctrl-C."""
-        self._release()
+        """Starts the process, after the end of an earlier one."""
+        self.kill()
         self.num_starts += 1
-        self._process = subprocess.Popen(
-            self._launch.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-            env={**os.environ, "TF_CONFIG": self._config, "PYTHONUNBUFFERED": "1"})
-        self._launch.reaper.watch(self._process.pid)
-        self._reader = threading.Thread(target=self._print_lines, daemon=True)
+        self._process = ChildProcess(self._launch.command, self._launch.reaper,
+                                     output=subprocess.PIPE,
+                                     environment={"TF_CONFIG": self._config})
+        self._reader = threading.Thread(target=self._print_lines, args=[self._process.output],
+                                        daemon=True)
         self._reader.start()
 
     def say(self, line: str) -> None:
@@ -90,31 +90,23 @@ class Task:
 
     def interrupt(self) -> None:
         """Asks the task to end: a chief finishes its step and saves a checkpoint first."""
-        self._signal(signal.SIGTERM if self.job == "ps" else signal.SIGINT)
+        if self._process:
+            self._process.send(signal.SIGTERM if self.job == "ps" else signal.SIGINT)
 
     def kill(self) -> None:
-        """Ends the task at once, and waits for it."""
-        self._signal(signal.SIGKILL)
-        self.wait()
+        """Ends the task, and what it has started, at once, and waits for it."""
+        if self._process:
+            self._process.kill()
+            self.wait()
 
     def wait(self) -> None:
         """Waits until the process has ended and its last line is printed."""
         if self._process and self._reader:
             self._process.wait()
-            self._reader.join(timeout=5)  # a child of the task may hold the pipe open
-            self._release()
+            self._reader.join(timeout=5)  # a child in another session may hold the pipe open
 
-    def _release(self) -> None:
-        if self._process:
-            self._launch.reaper.release(self._process.pid)
-
-    def _signal(self, number: int) -> None:
-        if self._process and self._process.poll() is None:
-            os.killpg(self._process.pid, number)
-
-    def _print_lines(self) -> None:
-        assert self._process and self._process.stdout
-        for line in self._process.stdout:
+    def _print_lines(self, output: IO[bytes]) -> None:
+        for line in io.TextIOWrapper(output, errors="replace"):
             self.say(line)
 
 
@@ -124,7 +116,7 @@ def new_tasks(command: Sequence[str], *, workers: int, servers: int,
 
     Args:
         command: what every task runs.
-        workers: workers besides the chief, which trains too.
+        workers: workers in addition to the chief, which trains too.
         servers: parameter servers.
         evaluator: whether a task evaluates every checkpoint.
     """

@@ -57,7 +57,7 @@ def import_patches() -> tuple[patch.Patch, ...]:
         return ()
     losses = patch.Patch("tensorflow", "losses", "tf_keras.api._v2.keras.losses",
                          "tensorflow_estimator reads Keras 2 from here", replaces=True)
-    return patch_table.KERAS[0], losses
+    return *patch_table.KERAS[:3], losses  # tf.keras and those of tf.compat.v1 and v2
 
 
 def forget() -> None:

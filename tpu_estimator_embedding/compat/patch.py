@@ -33,6 +33,8 @@ class Patch:
         is_lazy: whether the source is imported when one of its names is first read.
         replaces: whether to replace a name that TensorFlow already has.
         since: first TensorFlow version, `(major, minor)`, with the module.
+        wraps: whether the source is a function that returns the new value, given the one that it
+            replaces, which may be another program's.
     """
 
     module: str
@@ -43,6 +45,7 @@ class Patch:
     is_lazy: bool = False
     replaces: bool = False
     since: tuple[int, int] | None = None
+    wraps: bool = False
 
     @property
     def path(self) -> str:
@@ -72,7 +75,10 @@ _lock = threading.RLock()
 
 
 def apply(patch: Patch) -> None:
-    """Applies a patch permanently, if it is needed."""
+    """Applies a patch permanently, if it is needed.
+
+    One that is applied stays as it is, below what a program has put on top of it since.
+    """
     with _lock:
         _held.pop(patch, None)
         _put_in_place(patch)
@@ -118,18 +124,22 @@ def _release(patch: Patch) -> None:
 
 
 def _put_in_place(patch: Patch) -> None:
+    if patch in _originals:
+        return
     if patch.since and versions.tensorflow_minor() < patch.since:
         return
     if not patch.replaces and _exists(patch):
         return
     before = Original(current_attribute(patch), sys.modules.get(patch.path, NOTHING))
     replacement = _replacement(patch)
+    if patch.wraps:
+        replacement = replacement(before.attribute)
     if patch.module and before.attribute is not replacement:
         setattr(_target(patch), patch.name, replacement)
-        _originals.setdefault(patch, before)
+        _originals[patch] = before
     if patch.is_module and before.module is not replacement:
         sys.modules[patch.path] = replacement
-        _originals.setdefault(patch, before)
+        _originals[patch] = before
 
 
 def undo_all() -> None:

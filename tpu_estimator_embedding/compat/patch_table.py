@@ -45,6 +45,29 @@ MODULES = (
           "removed in TensorFlow 2.16; training programs import its hook", is_module=True),
     *map(_moved, ("error_handling", "tpu_config", "tpu_context", "tpu_estimator", "util")))
 
+_ESTIMATOR = "tensorflow_estimator.python.estimator"
+
+# Modules of tf-estimator-nightly -> the names of Keras 2 in them that the stable release lacks.
+_KERAS_OF_NIGHTLY = {
+    "util": "tf_keras tf_keras_v1 tf_keras_v2", "keras_lib": "tf_keras tf_keras_v1 tf_keras_v2",
+    "early_stopping": "tf_keras_v1", "model_fn": "tf_keras", "canned.dnn": "tf_keras tf_keras_v1",
+    "canned.linear": "tf_keras", "canned.optimizers": "tf_keras",
+    "canned.rnn": "tf_keras tf_keras_v1", "canned.timeseries.ar_model": "tf_keras",
+    "head.base_head": "tf_keras", "head.binary_class_head": "tf_keras tf_keras_v2",
+    "head.multi_class_head": "tf_keras tf_keras_v2", "head.multi_head": "tf_keras",
+    "head.multi_label_head": "tf_keras tf_keras_v2", "head.regression_head": "tf_keras tf_keras_v2",
+    "tools.checkpoint_converter": "tf_keras"}
+
+NAMES_OF_NIGHTLY = (
+    *(Patch(f"{_ESTIMATOR}.{module}", name, {
+        "tf_keras": "tensorflow:keras", "tf_keras_v1": "tensorflow.compat.v1:keras",
+        "tf_keras_v2": "tensorflow.compat.v2:keras"}[name],
+            "a name of tf-estimator-nightly that tensorflow-estimator 2.15 lacks")
+      for module, names in _KERAS_OF_NIGHTLY.items() for name in names.split()),
+    Patch(f"{_ESTIMATOR}.estimator_export", "ESTIMATOR_API_NAME",
+          f"{OURS}.compat.modules.export_names:ESTIMATOR_API_NAME",
+          "a name of tf-estimator-nightly that tensorflow-estimator 2.15 lacks"))
+
 # Only the stable tensorflow-estimator reads them; the nightly adds its own.
 EXPORT_NAMES = tuple(
     Patch("tensorflow.python.util.tf_export", name, f"{OURS}.compat.modules.export_names:{name}",
@@ -71,24 +94,36 @@ TPU_OPS = tuple(
           replaces=True)
     for function, raw_op in (("cross_replica_sum", "CrossReplicaSum"),
                              ("all_to_all", "AllToAll"),
-                             ("collective_permute", "CollectivePermute"))
+                             ("collective_permute", "CollectivePermute"),
+                             ("tpu_replicated_input", "TPUReplicatedInput"),
+                             ("tpu_replicated_output", "TPUReplicatedOutput"))
     for module, name in (("tensorflow.python.ops.gen_tpu_ops", function),
                          ("tensorflow._api.v2.raw_ops", raw_op),
-                         ("tensorflow._api.v2.compat.v1.raw_ops", raw_op)))
+                         ("tensorflow._api.v2.compat.v1.raw_ops", raw_op))) + (
+    *(Patch("tensorflow.python.tpu.ops.tpu_ops", name, f"{OURS}.compat.stubs.tpu_ops:{name}",
+            "has no kernel without a TPU, so a session refuses a graph with it", replaces=True)
+      for name in ("tpu_replicated_input", "tpu_replicated_output")),
+    *(Patch(module, name, f"{OURS}.compat.stubs.tpu_ops:xla_replica_id",
+            "ends the process in a session that is not a TPU's", replaces=True)
+      for module, name in (("tensorflow.compiler.tf2xla.ops.gen_xla_ops", "xla_replica_id"),
+                           ("tensorflow.compiler.tf2xla.python.xla", "replica_id"))))
+
+_LAYOUTS = "saves the layout of table rows in checkpoints, and restores by it"
 
 SAVERS = tuple(
-    Patch(module, name, f"{OURS}.checkpoint.savers:{function}",
-          "saves the layout of table rows in checkpoints, and restores by it", replaces=True)
-    for module, name, function in (
+    Patch(module, name, f"{OURS}.checkpoint.savers:{function}", reason, replaces=True, wraps=True)
+    for module, name, function, reason in (
         ("tensorflow.python.training.saving.saveable_object_util", "saveable_objects_for_op",
-         "saveable_objects_for_op"),
-        ("tensorflow.python.training.saver:BaseSaverBuilder", "save_op", "save_op"),
-        ("tensorflow.python.training.saver:Saver", "restore", "restore"),
+         "saving_tables", _LAYOUTS),
+        ("tensorflow.python.training.saver:BaseSaverBuilder", "save_op", "saving_layouts",
+         _LAYOUTS),
         ("tensorflow.python.training.checkpoint_utils", "_set_checkpoint_initializer",
-         "set_initializer"))) + (
-    Patch("tensorflow.python.training.saver:Saver", "save",
-          f"{OURS}.checkpoint.savers:save",
-          "a save that fails on a full disk leaves a folder behind", replaces=True),)
+         "initializing", _LAYOUTS),
+        ("tensorflow.python.training.saver:Saver", "restore", "restoring", _LAYOUTS),
+        ("tensorflow.python.checkpoint.checkpoint:_NameBasedRestoreCoordinator", "eager_restore",
+         "restoring_by_name", _LAYOUTS),
+        ("tensorflow.python.training.saver:Saver", "save", "saving",
+         "a save that fails on a full disk leaves a folder behind")))
 
 # The classes that TensorFlow exports. A program may use either name of the module, because
 # `import tensorflow.compat.v1` creates two modules.
@@ -116,3 +151,18 @@ ESTIMATOR_API = "tensorflow_estimator.python.estimator.api"
 UPSTREAM = (f"{ESTIMATOR_API}._v1.estimator.tpu.experimental",  # imports all the others
             f"{ESTIMATOR_API}._v2.estimator",
             "tensorflow.python.tpu.tpu_estimator")
+
+# Applied when a Keras layer of tables is first used, as `install` knows no Keras.
+OPTIMIZERS = tuple(
+    Patch(f"{module}:{owner}", method, f"{OURS}.mid_level.keras_layers.optimizer_steps:{name}",
+          "updates the tables of Keras layers; applied when the name of a layer is first read",
+          replaces=True)
+    for name, module, owner, method in (
+        ("keras_3", "keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
+        ("keras", "keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
+        ("keras_legacy", "keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2",
+         "apply_gradients"),
+        ("tf_keras", "tf_keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
+        ("tf_keras_legacy", "tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2",
+         "apply_gradients"),
+        ("tf_compat_v1", "tensorflow.python.training.optimizer", "Optimizer", "apply_gradients")))

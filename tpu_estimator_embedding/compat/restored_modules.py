@@ -54,6 +54,6 @@ def restore() -> None:
         patch.apply(row)
     for module in patch_table.UPSTREAM:  # copy names, so import before patching
         importlib.import_module(module)
-    for row in (*patch_table.EXPERIMENTAL, *patch_table.V1_API, *patch_table.V1_ENGINE,
-                *patch_table.SAVERS):
+    for row in (*patch_table.NAMES_OF_NIGHTLY, *patch_table.EXPERIMENTAL, *patch_table.V1_API,
+                *patch_table.V1_ENGINE, *patch_table.SAVERS):
         patch.apply(row)

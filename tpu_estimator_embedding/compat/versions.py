@@ -22,12 +22,14 @@ TENSORFLOW_DISTRIBUTIONS = (
     "tf-nightly-gpu", "tensorflow-cpu-aws", "tensorflow-intel", "tensorflow-macos",
     "tensorflow-rocm", "intel-tensorflow")
 
-# The last release, which TensorFlow 2.15 installs. It works with all later versions too.
-ESTIMATOR_DISTRIBUTION = "tensorflow-estimator"
-ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.15.0"
+# The newest state of tensorflow_estimator, whose names other programs import.
+ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
+ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.16.0.dev2024012409"
 
-# Works too, where it is installed: it installs the same module as the release.
-NIGHTLY_ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
+# The last release, which TensorFlow 2.15 installs. It works with all later versions too; it
+# installs the same module as the nightly.
+STABLE_ESTIMATOR_DISTRIBUTION = "tensorflow-estimator"
+STABLE_ESTIMATOR_REQUIREMENT = f"{STABLE_ESTIMATOR_DISTRIBUTION}==2.15.0"
 
 
 def _range(oldest: tuple[int, int], newest: tuple[int, int]) -> str:

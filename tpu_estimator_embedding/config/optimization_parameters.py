@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `*Parameters` classes: the optimizer of a table and its settings.
 
-Names, order of arguments and defaults are those of TensorFlow 2.15. Calls written for earlier
-releases work too, except where an error says otherwise.
+Names, order of arguments and defaults are those of TensorFlow 2.15; the update rules have the
+defaults and ranges of their settings. Calls written for earlier releases work too, except where an
+error says otherwise.
 
 >>> AdagradParameters(0.1, clip_gradient_max=5.0, use_gradient_accumulation=False)
 Traceback (most recent call last):
@@ -17,14 +18,29 @@ from typing import Any
 
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.former_keywords import former_keywords
-from tpu_estimator_embedding.optimizers.registry import records
+from tpu_estimator_embedding.optimizers.adagrad import Adagrad
+from tpu_estimator_embedding.optimizers.adagrad_momentum import AdagradMomentum
+from tpu_estimator_embedding.optimizers.adam import Adam
+from tpu_estimator_embedding.optimizers.ftrl import FTRL
+from tpu_estimator_embedding.optimizers.momentum import Momentum
+from tpu_estimator_embedding.optimizers.proximal_adagrad import ProximalAdagrad
+from tpu_estimator_embedding.optimizers.proximal_yogi import ProximalYogi
+from tpu_estimator_embedding.optimizers.record import Range
+from tpu_estimator_embedding.optimizers.registry import records, rule_of, rules_by_parameters
 from tpu_estimator_embedding.optimizers.setting_checks import (
+    check_accumulates_unless_lazy,
     check_finite_rate,
     check_limits,
+    check_ranges,
     check_settings,
 )
 
 _NO_PARAMETERS = "`optimization_parameters` must inherit from `_OptimizationParameters`."
+
+# TensorFlow's sentences for values outside of a range.
+_SENTENCES = {Range.AT_LEAST_0: "{} must be greater than or equal to 0.",
+              Range.AT_MOST_0: "{} must be less than or equal to 0.",
+              Range.DECAY_RATE: "{} must be between 0. and 1."}
 
 
 class _OptimizationParameters:
@@ -71,6 +87,9 @@ class _OptimizationParameters:
             "True where clip_gradient_min or clip_gradient_max is given",
             self.use_gradient_accumulation,
             sentence="When using gradient clipping limits, gradient  accumulation must be enabled.")
+        rule = rule_of(type(self), rules_by_parameters())
+        if rule is not None:
+            check_ranges(rule.record, self, _complaint)
 
 
 def is_optimization_parameters(value: object) -> bool:
@@ -97,21 +116,9 @@ def check_learning_rate(value: Any) -> None:
         "or of embedding_column for a rate that changes.")
 
 
-def check_at_least_0(argument: str, value: float) -> None:
-    """Raises ValueError if `value` is negative or not a number."""
-    checks.check(value >= 0, argument, "at least 0", value,
-                 sentence=f"{argument} must be greater than or equal to 0.")
-
-
-def check_above_0(argument: str, value: float, *, sentence: str) -> None:
-    """Raises ValueError unless `value` is positive."""
-    checks.check(value > 0, argument, "above 0", value, sentence=sentence)
-
-
-def check_decay_rate(argument: str, value: float) -> None:
-    """Raises ValueError unless `value` is in [0, 1)."""
-    checks.check(0 <= value < 1, argument, "in [0, 1)", value,
-                 sentence=f"{argument} must be between 0. and 1.")
+def _complaint(setting: str, allowed: Range, value: object, sentence: str) -> str:
+    return checks.complaint(setting, allowed.value, value,
+                            sentence=sentence or _SENTENCES[allowed].format(setting))
 
 
 @dataclasses.dataclass(eq=False)
@@ -177,31 +184,22 @@ class FtrlParameters(_OptimizationParameters):
     """
 
     learning_rate: float
-    learning_rate_power: float = -0.5
-    initial_accumulator_value: float = 0.1
-    l1_regularization_strength: float = 0.0
-    l2_regularization_strength: float = 0.0
+    learning_rate_power: float = FTRL.learning_rate_power
+    initial_accumulator_value: float = FTRL.initial_accumulator_value
+    l1_regularization_strength: float = FTRL.l1_regularization_strength
+    l2_regularization_strength: float = FTRL.l2_regularization_strength
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
     weight_decay_factor: float | None = None
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
-    multiply_linear_by_learning_rate: bool = False
-    beta: float = 0
+    multiply_linear_by_learning_rate: bool = FTRL.multiply_linear_by_learning_rate
+    beta: float = 0  # prints as TensorFlow's does
     allow_zero_accumulator: bool = False
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
 
     initial_linear_value = 0.0  # not a field: TensorFlow has the attribute, not the argument
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0",
-                     self.learning_rate_power,
-                     sentence="learning_rate_power must be less than or equal to 0.")
-        check_at_least_0("initial_accumulator_value", self.initial_accumulator_value)
-        check_at_least_0("l1_regularization_strength", self.l1_regularization_strength)
-        check_at_least_0("l2_regularization_strength", self.l2_regularization_strength)
 
 
 @former_keywords(pipeline_execution_with_tensor_core="passed to EmbeddingConfigSpec instead")
@@ -228,11 +226,11 @@ class AdamParameters(_OptimizationParameters):
     """
 
     learning_rate: float
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-08
-    lazy_adam: bool = True
-    sum_inside_sqrt: bool = True
+    beta1: float = Adam.beta1
+    beta2: float = Adam.beta2
+    epsilon: float = Adam.epsilon
+    lazy_adam: bool = Adam.lazy_adam
+    sum_inside_sqrt: bool = Adam.sum_inside_sqrt
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -243,13 +241,8 @@ class AdamParameters(_OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_decay_rate("beta1", self.beta1)
-        check_decay_rate("beta2", self.beta2)
-        check_above_0("epsilon", self.epsilon, sentence="epsilon must be positive.")
-        checks.check(self.use_gradient_accumulation or self.lazy_adam,
-                     "use_gradient_accumulation", "True where lazy_adam is False",
-                     self.use_gradient_accumulation, sentence=
-                     "When disabling Lazy Adam, gradient accumulation must be used.")
+        check_accumulates_unless_lazy(
+            self, "When disabling Lazy Adam, gradient accumulation must be used.")
 
 
 @dataclasses.dataclass(eq=False)
@@ -275,12 +268,12 @@ class ProximalYogiParameters(_OptimizationParameters):
     """
 
     learning_rate: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-3
-    l1_regularization_strength: float = 0.0
-    l2_regularization_strength: float = 0.0
-    initial_accumulator_value: float = 1e-6
+    beta1: float = ProximalYogi.beta1
+    beta2: float = ProximalYogi.beta2
+    epsilon: float = ProximalYogi.epsilon
+    l1_regularization_strength: float = ProximalYogi.l1_regularization_strength
+    l2_regularization_strength: float = ProximalYogi.l2_regularization_strength
+    initial_accumulator_value: float = ProximalYogi.initial_accumulator_value
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -288,15 +281,6 @@ class ProximalYogiParameters(_OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_decay_rate("beta1", self.beta1)
-        check_decay_rate("beta2", self.beta2)
-        check_above_0("epsilon", self.epsilon, sentence="epsilon must be positive.")
-        check_at_least_0("l1_regularization_strength", self.l1_regularization_strength)
-        check_at_least_0("l2_regularization_strength", self.l2_regularization_strength)
-        check_at_least_0("initial_accumulator_value", self.initial_accumulator_value)
 
 
 @former_keywords(pipeline_execution_with_tensor_core="passed to EmbeddingConfigSpec instead")
@@ -318,7 +302,7 @@ class AdagradParameters(_OptimizationParameters):
     """
 
     learning_rate: float
-    initial_accumulator: float = 0.1
+    initial_accumulator: float = Adagrad.initial_accumulator
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -326,11 +310,6 @@ class AdagradParameters(_OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_above_0("initial_accumulator", self.initial_accumulator,
-                      sentence="Adagrad initial_accumulator must be greater than zero.")
 
 
 @dataclasses.dataclass(eq=False)
@@ -353,9 +332,9 @@ class ProximalAdagradParameters(_OptimizationParameters):
     """
 
     learning_rate: float
-    initial_accumulator: float = 0.1
-    l1_regularization_strength: float = 0.0
-    l2_regularization_strength: float = 0.0
+    initial_accumulator: float = ProximalAdagrad.initial_accumulator
+    l1_regularization_strength: float = ProximalAdagrad.l1_regularization_strength
+    l2_regularization_strength: float = ProximalAdagrad.l2_regularization_strength
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -363,13 +342,6 @@ class ProximalAdagradParameters(_OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_above_0("initial_accumulator", self.initial_accumulator,
-                      sentence="Adagrad initial_accumulator must be positive.")
-        check_at_least_0("l1_regularization_strength", self.l1_regularization_strength)
-        check_at_least_0("l2_regularization_strength", self.l2_regularization_strength)
 
 
 @dataclasses.dataclass(eq=False)
@@ -395,10 +367,10 @@ class AdagradMomentumParameters(_OptimizationParameters):
 
     learning_rate: float
     momentum: float
-    use_nesterov: bool = False
-    exponent: float = 2
-    beta2: float = 1
-    epsilon: float = 1e-10
+    use_nesterov: bool = AdagradMomentum.use_nesterov
+    exponent: float = AdagradMomentum.exponent
+    beta2: float = AdagradMomentum.beta2
+    epsilon: float = AdagradMomentum.epsilon
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -406,13 +378,6 @@ class AdagradMomentumParameters(_OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_above_0("epsilon", self.epsilon,
-                      sentence="Adagrad momentum: epsilon must be positive.")
-        check_above_0("exponent", self.exponent,
-                      sentence="Adagrad momentum: Precondition exponent must >0.")
 
 
 @former_keywords(pipeline_execution_with_tensor_core="passed to EmbeddingConfigSpec instead")
@@ -466,7 +431,7 @@ class MomentumParameters(_OptimizationParameters):
 
     learning_rate: float
     momentum: float
-    use_nesterov: bool = False
+    use_nesterov: bool = Momentum.use_nesterov
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None

@@ -7,7 +7,6 @@ too: a program has such objects if it imported the classes before `install()` re
 
 import dataclasses
 import functools
-import inspect
 import math
 import numbers
 import warnings
@@ -25,10 +24,15 @@ from tpu_estimator_embedding.config.optimization_parameters import (
 from tpu_estimator_embedding.config.table_config import TableConfig, is_table_config
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
-from tpu_estimator_embedding.optimizers.registry import rules
+from tpu_estimator_embedding.optimizers.registry import rule_of, rules_by_parameters
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+from tpu_estimator_embedding.plan.embedding_plan import (
+    EmbeddingPlan,
+    FeaturePlan,
+    TablePlan,
+    initializer_object,
+)
 from tpu_estimator_embedding.types import LearningRate, Tensor
 
 
@@ -54,8 +58,9 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
         gradient_multiplier_fn: function of the global step that scales every gradient.
         table_multipliers: multipliers of single tables, which override that function; a
             mapping for `TableMultipliers.of`.
-        clipping_limit: limit of the absolute value of every summed gradient, for tables
-            whose `*Parameters` have no clip_gradient_min or clip_gradient_max.
+        clipping_limit: limit of the absolute value of the summed gradient of every row, for
+            tables whose `*Parameters` have no clip_gradient_min or clip_gradient_max. Without
+            gradient accumulation, that of each replica's sum.
 
     Raises:
         ValueError: if a config is of the wrong class, a value is outside its range, a
@@ -134,10 +139,8 @@ def _parameters_of_tables(
 
 
 def _to_table(name: str, config: TableConfig, optimizer: RowOptimizer | None) -> TablePlan:
-    initializer = config.initializer
-    if inspect.isclass(initializer):  # tf.compat.v1.get_variable also takes classes
-        initializer = initializer()
-    return TablePlan(name, config.vocabulary_size, config.dimension, initializer,
+    return TablePlan(name, config.vocabulary_size, config.dimension,
+                     initializer_object(config.initializer, f"initializer of table {name!r}"),
                      config.combiner, optimizer)
 
 
@@ -163,12 +166,11 @@ def _to_row_optimizer(name: str, config: TableConfig, parameters: _OptimizationP
 
 
 def _to_rule(parameters: _OptimizationParameters) -> UpdateRule:
-    by_settings = {rule.record.parameters: rule for rule in rules()}
-    names = [base.__name__ for base in type(parameters).__mro__]  # a program may subclass
-    known = [name for name in names if name in by_settings]
-    checks.check(bool(known), "optimization_parameters",
-                 f"one of {', '.join(sorted(by_settings))}", parameters)
-    rule = by_settings[known[0]]
+    rule = rule_of(type(parameters), rules_by_parameters())
+    if rule is None:
+        raise ValueError(checks.complaint(
+            "optimization_parameters", f"one of {', '.join(sorted(rules_by_parameters()))}",
+            parameters))
     return rule(**{field.name: getattr(parameters, field.name)
                    for field in dataclasses.fields(rule)})
 
@@ -186,8 +188,9 @@ def _gradient_limits(parameters: _OptimizationParameters, clipping_limit: float 
     own = (parameters.clip_gradient_min, parameters.clip_gradient_max)
     if clipping_limit is None or own != (None, None):
         return own
-    _warn_once("clipping_limit clips the summed gradient of every row here. A TPU ignored it: "
-               "leave it out to repeat what a TPU computed.")
+    _warn_once("clipping_limit clips the summed gradient of every row here; with "
+               "use_gradient_accumulation=False, the sum of each replica. A TPU ignored it: leave "
+               "it out to repeat what a TPU computed.")
     return (-clipping_limit, clipping_limit)
 
 
@@ -199,5 +202,5 @@ def _warn_once(message: str) -> None:
 @functools.cache
 def _log_once(directory: str) -> None:
     tf.compat.v1.logging.warning(
-        "tpu_estimator_embedding: profile_data_directory=%r is not used: a TPU alone collects "
-        "lookup statistics there and places tables by them.", directory)
+        "tpu_estimator_embedding: profile_data_directory=%r is not used: only a TPU collects "
+        "lookup statistics there and places tables by them. Leave it out.", directory)

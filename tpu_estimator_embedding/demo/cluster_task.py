@@ -39,8 +39,7 @@ class ClusterTraining:
     options: Mapping[str, object]
     verbose: bool = False
 
-    def __call__(self, estimator: "TPUEstimator", logs: ClickLogs, batch_size: int,
-                 on_phase: Callable[[str], None]) -> int:
+    def __call__(self, estimator: "TPUEstimator", logs: ClickLogs, batch_size: int) -> int:
         """Trains on as many records as `training.train`; returns their number.
 
         Raises:
@@ -50,7 +49,6 @@ class ClusterTraining:
         if training.is_trained(estimator, start, total):
             return 0
         print("Training on a cluster: chief, worker, 2 parameter servers, evaluator.", flush=True)
-        on_phase("train")
         arguments = [text for name, value in self.options.items()
                      for text in (f"--{name}", str(value))]
         command = run_command([*([] if self.verbose else ["--quiet"]), "-m", _TASK, *arguments])

@@ -5,30 +5,32 @@ import argparse
 import json
 import os
 import pathlib
+import shlex
 import sys
+import time
 from collections.abc import Mapping
 
 import tpu_estimator_embedding
 from tpu_estimator_embedding import checks, multipliers
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
-from tpu_estimator_embedding.demo.clock import Clock
 from tpu_estimator_embedding.multipliers.schedule import Schedule
 from tpu_estimator_embedding.runtime import quiet_start
 
+_EXAMPLES, _BATCH_SIZE, _SEED, _DIRECTORY = 200_000, 1024, 1, "tpu-estimator-embedding-demo"
 DESCRIPTION = ("Writes click logs, then trains, evaluates, predicts and exports a model with "
                "embedding tables on them.")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the demo's options."""
-    parser.add_argument("--examples", type=int, default=200_000,
+    parser.add_argument("--examples", type=int, default=_EXAMPLES,
                         help="records to write, a tenth of them held out (%(default)s)")
-    parser.add_argument("--batch-size", type=int, default=1024,
+    parser.add_argument("--batch-size", type=int, default=_BATCH_SIZE,
                         help="examples in a step (%(default)s)")
     parser.add_argument("--model-dir", type=lambda path: pathlib.Path(path).resolve(),
-                        default="tpu-estimator-embedding-demo",
+                        default=_DIRECTORY,
                         help="directory of all files; run again to resume (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1,
+    parser.add_argument("--seed", type=int, default=_SEED,
                         help="seed of the records and the model (%(default)s)")
     parser.add_argument("--cluster", action="store_true",
                         help="train as a parameter-server cluster on this machine: chief, worker, "
@@ -43,24 +45,36 @@ def run(args: argparse.Namespace) -> int:
     """Writes logs, trains, evaluates, predicts, exports; returns the exit status."""
     try:
         logs, multiplier = _checked(args)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    clock = Clock()
+    start = time.perf_counter()
     with quiet_start.quiet_start(args.verbose):
-        with clock.phase("load TensorFlow"):
-            from tpu_estimator_embedding.demo import cluster_task, phases, training
-            tpu_estimator_embedding.install()
-        with clock.phase("compile or load kernels"):
-            from tpu_estimator_embedding.kernels import load
-            load.kernels()
+        from tpu_estimator_embedding.demo import cluster_task, phases, training
+        from tpu_estimator_embedding.kernels import load
+        tpu_estimator_embedding.install()
+        load.kernels()
     try:
-        phases.run(args.model_dir, logs, args.batch_size, multiplier, clock,
+        phases.run(args.model_dir, logs, args.batch_size, multiplier,
                    cluster_task.with_options(args) if args.cluster else training.train)
+        print(f"All of it took {time.perf_counter() - start:.0f} s.")
+        print("\nTo compare gradient multipliers of the tables:\n  tpu-estimator-embedding sweep "
+              "-m tpu_estimator_embedding --multiplier 0 0.1 1 --metric auc "
+              f"-- demo{_changed_options(args)}")
     except KeyboardInterrupt:
         print("\nInterrupted. Run the same command again to continue from the last checkpoint.")
         return 130
     return 0
+
+
+def _changed_options(args: argparse.Namespace) -> str:
+    """Returns the options of the records and the model that are not the default."""
+    directory = pathlib.Path(_DIRECTORY).resolve()
+    options = {"examples": (args.examples, _EXAMPLES), "seed": (args.seed, _SEED),
+               "batch-size": (args.batch_size, _BATCH_SIZE),
+               "model-dir": (args.model_dir, directory)}
+    return "".join(f" --{name} {shlex.quote(str(value))}"
+                   for name, (value, default) in options.items() if value != default)
 
 
 def _checked(args: argparse.Namespace) -> tuple[ClickLogs, Schedule]:

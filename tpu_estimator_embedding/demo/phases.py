@@ -3,6 +3,7 @@
 
 import itertools
 import pathlib
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ import tqdm
 
 from tpu_estimator_embedding.demo import model, training
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
-from tpu_estimator_embedding.demo.clock import Clock
 from tpu_estimator_embedding.demo.model import make_input_fn, record_spec
 from tpu_estimator_embedding.demo.untrained_tables import with_untrained_tables
 from tpu_estimator_embedding.experiments.model_report import write_report
@@ -26,7 +26,7 @@ _PREDICTIONS = 5
 
 
 def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: Schedule,
-        clock: Clock, train: Callable[..., int]) -> None:
+        train: Callable[..., int]) -> None:
     """Runs all phases and prints a summary.
 
     Args:
@@ -34,39 +34,35 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
         logs: the training data; missing files are written.
         batch_size: examples per step.
         multiplier: scales the gradients of the tables.
-        clock: the clock, which has measured the time since the start.
         train: `training.train`, or a function that trains elsewhere.
     """
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
-    with clock.phase("write"):
-        if not logs.write():
-            print(f"The click logs in {logs.directory} are complete and are kept.")
-    estimator = training.make_estimator(
-        directory / "model", logs, batch_size, lambda loss: ProgressHook(
-            loss, logs.train_examples, batch_size, on_start=lambda: clock.go_on_as("train")),
-        multiplier)
-    with clock.phase("start training"):
-        trained = train(estimator, logs, batch_size, clock.go_on_as)
-    with clock.phase("evaluate"):
-        metrics = _evaluate(estimator, logs)
-    with clock.phase("predict"):
-        predicted = predict(estimator, logs, _PREDICTIONS)
+    print(str(plan()).partition("\n")[0], flush=True)
+    if not logs.write():
+        print(f"The click logs in {logs.directory} are complete and are kept.")
+    progress = Progress(logs.train_examples, batch_size)
+    estimator = training.make_estimator(directory / "model", logs, batch_size, progress.hook,
+                                        multiplier)
+    start = time.perf_counter()
+    examples = train(estimator, logs, batch_size)
+    progress.close()
+    seconds = progress.seconds or time.perf_counter() - start
+    metrics = _evaluate(estimator, logs)
+    predicted = predict(estimator, logs, _PREDICTIONS)
     of_run = pathlib.Path(estimator.model_dir).parent  # a sweep gives each run a model_dir
-    with clock.phase("export"):
-        saved_model = export(estimator, of_run / "export")
-    with clock.phase("serve"):
-        served = serve(saved_model, logs, _PREDICTIONS)
-    with clock.phase("report"):
-        report, *_ = write_report(pathlib.Path(estimator.model_dir), of_run / "report")
-    show_summary(logs, clock, metrics, trained_examples=trained, predicted=predicted,
-                 served=served, files={
-                     "click logs": logs.directory, "checkpoints": estimator.model_dir,
-                     "SavedModel": saved_model, "report": report})
-    print(f"\nThe report has curves and tables: {report}\n"
-          "To compare gradient multipliers of the tables:\n"
-          "  tpu-estimator-embedding sweep -m tpu_estimator_embedding --multiplier 0 0.1 1 "
-          f"--metric auc \\\n      --out {directory / 'sweep'} -- demo --examples {logs.examples} "
-          f"--batch-size {batch_size} --seed {logs.seed} --model-dir {directory}")
+    saved_model = export(estimator, of_run / "export")
+    served = serve(saved_model, logs, _PREDICTIONS)
+    report, *_ = write_report([pathlib.Path(estimator.model_dir)], of_run / "report")
+    if examples:
+        print(f"Trained on {examples:,} examples in {seconds:.1f} s, "
+              f"{examples / seconds:,.0f} examples/s.")
+    _show_section("Metrics on held-out records",
+                  {name: f"{value:.4f}" for name, value in metrics.items()})
+    _show_section("Files", {
+        "click logs": str(logs.directory), "checkpoints": estimator.model_dir,
+        "SavedModel": f"{saved_model}, which serves what the estimator predicts "
+                      f"(largest difference {np.abs(predicted - served).max():.0e})",
+        "report": f"{report}, with curves and tables"})
 
 
 def _evaluate(estimator: "TPUEstimator", logs: ClickLogs) -> dict[str, float]:
@@ -81,41 +77,58 @@ def _evaluate(estimator: "TPUEstimator", logs: ClickLogs) -> dict[str, float]:
             "AUC, knowing the hidden model": logs.best_auc()}
 
 
-class ProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Shows step, loss, examples per second and the time left on one line."""
+class Progress:
+    """The line that shows step, loss, examples per second and the time left of a training.
 
-    def __init__(self, loss: tf.Tensor, examples: int, batch_size: int,
-                 on_start: Callable[[], None] = lambda: None):
-        """Creates the line; calls `on_start` when everything is ready for the first step."""
-        self._loss = loss
-        self._examples = examples
-        self._batch_size = batch_size
-        self._on_start = on_start
-        self._step = tf.compat.v1.train.get_global_step()
+    Attributes:
+        seconds: those between the starts of its sessions and their ends.
+    """
+
+    def __init__(self, examples: int, batch_size: int):
+        """Shows nothing until the first session starts."""
+        self.seconds = 0.0
+        self._examples, self._batch_size = examples, batch_size
+        self._line: tqdm.tqdm | None = None
+
+    def hook(self, loss: tf.Tensor) -> "_ProgressHook":
+        """Returns a hook of one session that shows this loss."""
+        return _ProgressHook(self, loss)
+
+    def show(self, step: int, loss: float | None) -> None:
+        """Moves the line to a step."""
+        done = min(step * self._batch_size, self._examples)
+        if self._line is None:
+            self._line = tqdm.tqdm(total=self._examples, initial=done, desc="Training",
+                                   unit=" examples", unit_scale=True)
+        if loss is not None:
+            self._line.set_postfix(step=step, loss=f"{loss:.4f}", refresh=False)
+        self._line.update(done - self._line.n)
+
+    def close(self) -> None:
+        """Keeps the finished line."""
+        if self._line is not None:
+            self._line.close()
+
+
+class _ProgressHook(tf.compat.v1.train.SessionRunHook):
+    def __init__(self, progress: Progress, loss: tf.Tensor):
+        self._progress, self._loss = progress, loss
+        self._step_of_graph = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session, coord):
-        """Starts the line at the step of the checkpoint."""
-        done = self._examples_done(session.run(self._step))
-        self._line = tqdm.tqdm(total=self._examples, initial=done, desc="Training",
-                               unit=" examples", unit_scale=True)
-        self._on_start()
+        self._step = int(session.run(self._step_of_graph))
+        self._start = time.perf_counter()
+        self._progress.show(self._step, None)
 
     def before_run(self, run_context):
-        """Requests the loss of the step."""
         return tf.compat.v1.train.SessionRunArgs(self._loss)
 
     def after_run(self, run_context, run_values):
-        """Advances the line by one step."""
-        step = round(self._line.n / self._batch_size) + 1
-        self._line.set_postfix(step=step, loss=f"{run_values.results:.4f}", refresh=False)
-        self._line.update(self._examples_done(step) - self._line.n)
+        self._step += 1
+        self._progress.show(self._step, run_values.results)
 
     def end(self, session):
-        """Keeps the finished line."""
-        self._line.close()
-
-    def _examples_done(self, step: int) -> int:
-        return min(int(step) * self._batch_size, self._examples)
+        self._progress.seconds += time.perf_counter() - self._start
 
 
 def predict(estimator: Any, logs: ClickLogs, count: int) -> np.ndarray:
@@ -142,23 +155,6 @@ def serve(saved_model: pathlib.Path, logs: ClickLogs, count: int) -> np.ndarray:
     return serving_default(examples=tf.stack(serialized))["probability"].numpy()[:, 0]
 
 
-def show_summary(logs: ClickLogs, clock: Clock, metrics: Mapping[str, float], *,
-                 trained_examples: int, predicted: np.ndarray, served: np.ndarray,
-                 files: Mapping[str, str | pathlib.Path]) -> None:
-    """Prints the summary."""
-    print("", plan(), sep="\n")
-    examples = {"write": logs.examples, "train": trained_examples,
-                "evaluate": 2 * logs.eval_examples}
-    _section("Times", {name: _time(seconds, examples.get(name))
-                       for name, seconds in clock.seconds.items()})
-    _section("Metrics on held-out records",
-             {name: f"{value:.4f}" for name, value in metrics.items()})
-    _section("First held-out records", {
-        "predicted": _numbers(predicted), "served": _numbers(served),
-        "largest difference": f"{np.abs(predicted - served).max():.1e}"})
-    _section("Files", {name: str(path) for name, path in files.items()})
-
-
 def plan() -> EmbeddingPlan:
     """Returns the EmbeddingPlan of the demo's columns."""
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
@@ -166,15 +162,6 @@ def plan() -> EmbeddingPlan:
     return spec_to_plan(model.embedding_config_spec(), training=True, num_hosts=1)
 
 
-def _section(title: str, lines: Mapping[str, str]) -> None:
+def _show_section(title: str, lines: Mapping[str, str]) -> None:
     width = max(len(name) for name in lines)
     print("", title, *(f"  {name:<{width}}  {text}" for name, text in lines.items()), sep="\n")
-
-
-def _time(seconds: float, examples: int | None) -> str:
-    rate = f"  {examples / seconds:12,.0f} examples/s" if examples else ""
-    return f"{seconds:7.1f} s{rate}"
-
-
-def _numbers(values: np.ndarray) -> str:
-    return "  ".join(f"{value:.4f}" for value in values)

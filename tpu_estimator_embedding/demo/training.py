@@ -59,12 +59,10 @@ def trained_steps(estimator: "TPUEstimator") -> int:
     return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
 
-def train(estimator: "TPUEstimator", logs: ClickLogs, batch_size: int,
-          on_phase: Callable[[str], None]) -> int:
+def train(estimator: "TPUEstimator", logs: ClickLogs, batch_size: int) -> int:
     """Trains on every record once, resuming from the newest checkpoint.
 
-    It also evaluates several times, for a curve over the steps. `on_phase` is called before every
-    evaluation, and before training continues.
+    It also evaluates several times, for a curve over the steps.
 
     Returns:
         The number of records trained in this run.
@@ -76,9 +74,7 @@ def train(estimator: "TPUEstimator", logs: ClickLogs, batch_size: int,
         if start < stop:
             _train_until(stop, estimator, logs)
             if stop < total:  # the last evaluation belongs to the next phase of the demo
-                on_phase("evaluate in between")
                 estimator.evaluate(make_input_fn(logs.eval_files))
-                on_phase("start training")
     return logs.train_examples - start * batch_size
 
 

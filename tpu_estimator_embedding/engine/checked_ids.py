@@ -37,7 +37,7 @@ def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
         TypeError: if ids are not enqueued as EnqueueData or RaggedEnqueueData.
         ValueError: if ids are not integers, or a sequence has no positions.
         tf.errors.InvalidArgumentError: when run, if an id is not in the vocabulary, sample
-            indices are not sorted or not in the batch, or weights and ids differ in number.
+            indices are not in the batch, or weights and ids differ in number.
     """
     datas = {feature.name: _tensors(feature, enqueue_datas[feature.name])
              for feature in plan.features}
@@ -76,32 +76,24 @@ def _checks(plan: EmbeddingPlan, feature: FeaturePlan, data: EnqueueData | Ragge
     if places is None:
         return found + id_checks.check_sample_count(num_ids, batch_size, name)
     if isinstance(data, RaggedEnqueueData):
-        return [*found, *id_checks.check_rows_sorted(places, name),
+        return [*found, *id_checks.check_row_splits(places, name),
                 *id_checks.check_sample_count(tf.size(places, out_type=tf.int64) - 1, batch_size,
                                               name),
                 *id_checks.check_aligned(places[-1], num_ids, "row splits", name)]
     samples = places if places.shape.rank == 1 else places[:, 0]
-    return [*found, *id_checks.check_rows_sorted(_order(feature, places, samples), name),
-            *id_checks.check_samples(samples, batch_size, name),
-            *id_checks.check_aligned(tf.shape(places, tf.int64)[0], num_ids, "sample indices",
-                                     name)]
-
-
-def _order(feature: FeaturePlan, places: Tensor, samples: Tensor) -> Tensor:
-    """Returns numbers that are sorted if sample and position are in increasing order."""
-    if not feature.max_sequence_length:
-        return samples
-    positions = places[:, 1]
-    return samples * (1 + tf.reduce_max(positions)) + positions
+    return [*found, *id_checks.check_aligned(tf.shape(places, tf.int64)[0], num_ids,
+                                             "sample indices", name),
+            *id_checks.check_samples(samples, batch_size, name)]
 
 
 def _to_sparse_ids(feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData) -> SparseIds:
     ids, places, weights = data
     if places is None:
         return sparse_ids.one_id_per_sample(ids, weights)
-    convert = (sparse_ids.from_row_splits if isinstance(data, RaggedEnqueueData)
-               else sparse_ids.from_coordinates)
-    return convert(ids, places, weights, feature.max_sequence_length)
+    if isinstance(data, RaggedEnqueueData):
+        return sparse_ids.from_row_splits(ids, places, weights, feature.max_sequence_length)
+    return sparse_ids.in_order(sparse_ids.from_coordinates(
+        ids, places, weights, feature.max_sequence_length), feature.name)
 
 
 def to_stack_rows(stacked: StackedFeature, ids: SparseIds, num_rows: Tensor) -> SparseIds:

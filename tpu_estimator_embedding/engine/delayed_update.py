@@ -6,12 +6,10 @@ batch n. Here these gradients are stored, with the learning rates and multiplier
 """
 
 import contextlib
-import functools
 from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.channels.channel import Channel, NestChannel
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.step import StepGradients, StepIds
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
@@ -25,24 +23,23 @@ _STEP = tf.float64  # exact up to 2⁵³ for any dtype of the global step
 class DelayedUpdate:
     """The pending update of the previous batch; there is none at first."""
 
-    def __init__(self, plan: EmbeddingPlan, ids: StepIds, channel: Channel | None = None):
+    def __init__(self, plan: EmbeddingPlan, ids: StepIds, channel: str | None = None):
         """Creates a queue for one update of the tables of a plan by ids like `ids`.
 
         Args:
             plan: the tables.
             ids: have the structure of the ids of every batch.
-            channel: holds the update if the tables belong to the process, otherwise None.
+            channel: name of that which holds the update if the tables belong to the process,
+                otherwise None.
         """
         with tf.Graph().as_default():
             example = (ids, _example_gradients(plan))
-        self._queue = NestChannel(channel, example) if channel else TensorQueue(example, capacity=1)
+        self._queue = TensorQueue(example, capacity=1, channel=channel)
 
-    @functools.cached_property
+    @property
     def exported(self) -> tf.saved_model.experimental.TrackableResource:
         """What stands for the queue in a SavedModel, where it stays empty."""
-        if not isinstance(self._queue, TensorQueue):
-            raise AssertionError("Tables of the process are not exported by objects.")
-        return _ExportedQueue(self._queue.queue)
+        return self._queue.exported
 
     def delay(self, engine: PartitionedEmbedding, ids: StepIds,
               step_gradients: StepGradients) -> Tensor:
@@ -59,8 +56,20 @@ class DelayedUpdate:
                 step=tf.cast(step_gradients.step, _STEP)))))
 
     def apply(self, engine: PartitionedEmbedding) -> Tensor:
-        """Applies the pending update, if any; returns a tensor to wait for."""
-        return when(self._queue.size() > 0, lambda: engine.update(*self._queue.dequeue()))
+        """Applies the pending update, if any; returns a tensor to wait for.
+
+        In eager execution, an update that fails stays pending.
+        """
+        return when(self._queue.size() > 0, lambda: self._apply_pending(engine))
+
+    def _apply_pending(self, engine: PartitionedEmbedding) -> tf.Operation | None:
+        pending = self._queue.dequeue()
+        try:
+            return engine.update(*pending)
+        except Exception:
+            if tf.executing_eagerly():
+                self._queue.enqueue(pending)
+            raise
 
     @contextlib.contextmanager
     def applied(self, engine: PartitionedEmbedding) -> Iterator[None]:
@@ -72,35 +81,21 @@ class DelayedUpdate:
         if not int(self._queue.size()):
             yield
             return
-        pending = self._queue.dequeue()
         variables = [part for table in engine.variables.values()
                      for parts in (table.parts, *table.slots.values()) for part in parts]
         before = [variable.read_value() for variable in variables]  # shared until the update
-        engine.update(*pending)
+        pending = self._queue.dequeue()
         try:
+            engine.update(*pending)
             yield
         finally:
+            self._queue.enqueue(pending)
             for variable, value in zip(variables, before, strict=True):
                 variable.assign(value)
-            self._queue.enqueue(pending)
 
     def drop(self) -> Tensor:
         """Drops the pending update, if any; returns a tensor to wait for."""
         return when(self._queue.size() > 0, lambda: after(self._queue.dequeue()[1].step))
-
-
-class _ExportedQueue(tf.saved_model.experimental.TrackableResource):
-    def __init__(self, queue: tf.queue.FIFOQueue):
-        super().__init__()
-        self._waiting = queue
-
-    @property
-    def resource_handle(self) -> Tensor:
-        return self._waiting.queue_ref
-
-    def _create_resource(self) -> Tensor:
-        # tf.queue.FIFOQueue would leave the function that creates it.
-        return tf.raw_ops.FIFOQueueV2(component_types=self._waiting.dtypes, capacity=1)
 
 
 def _example_gradients(plan: EmbeddingPlan) -> StepGradients:

@@ -18,8 +18,8 @@ class EnqueueData(NamedTuple):
     Attributes:
         embedding_indices: `[n]` int32 or int64, row ids in [0, vocabulary_size).
         sample_indices: `[n]`, `[n, 1]` or, for sequence features, `[n, 2]` integers: the
-            sample (and the position) of each id, in increasing order. None means that
-            sample j has the one id `embedding_indices[j]`.
+            sample (and the position) of each id; sorted in every step unless they are in
+            increasing order. None means that sample j has the one id `embedding_indices[j]`.
         aggregation_weights: `[n]` float32, or None for 1 everywhere.
 
     >>> data = EnqueueData.from_sparse_tensor(tf.sparse.from_dense([[3, 1], [0, 2]]))
@@ -165,4 +165,9 @@ def feature_tensors(feature: FeaturePlan, data: AnyEnqueueData) -> AnyEnqueueDat
 
 
 def _of_usual_width(numbers: Tensor) -> Tensor:
-    return numbers if numbers.dtype in (tf.int32, tf.int64) else tf.cast(numbers, tf.int64)
+    if numbers.dtype in (tf.int32, tf.int64):
+        return numbers
+    width = tf.cast(numbers, tf.int64)
+    if numbers.dtype == tf.uint64:  # or ids from 2**63 on would be negative, which means no id
+        width = tf.where(width < 0, tf.int64.max, width)
+    return width

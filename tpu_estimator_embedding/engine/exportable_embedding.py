@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks up and updates tables in functions that a program may export."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -59,7 +59,7 @@ class ExportableEmbedding:
             ids = self._prepare(inputs, training, portable)
             return self.engine.lookup(ids), ids
 
-        return self._call(run, inputs, is_for_export)
+        return self.call(run, inputs, is_for_export=is_for_export)
 
     def update(self, inputs: object, ids: StepIds | None, step_gradients: StepGradients, *,
                is_for_export: bool = True) -> None:
@@ -78,7 +78,7 @@ class ExportableEmbedding:
             self.engine.update(ids, step_gradients)
             return (), ()
 
-        self._call(run, (inputs, ids, step_gradients), is_for_export)
+        self.call(run, (inputs, ids, step_gradients), is_for_export=is_for_export)
 
     def prepare_for_update(self, inputs: object) -> StepIds:
         """Returns the prepared ids of `inputs` for a delayed update, which is not exported."""
@@ -98,13 +98,24 @@ class ExportableEmbedding:
         return prepare_replicas(self.engine.plan, self._to_replicas(inputs), training=training,
                                 portable=portable, uniform=True)
 
-    def _call(self, run: Callable[[_Inputs, bool], tuple[_Results, _Kept]], inputs: _Inputs,
-              is_for_export: bool) -> tuple[_Results, _Kept]:
+    def call(self, run: Callable[[_Inputs, bool], tuple[_Results, _Kept]], inputs: _Inputs, *,
+             is_for_export: bool, handles: Sequence[Tensor] = (),
+             key: Hashable = None) -> tuple[_Results, _Kept]:
+        """Calls a function in which the engine may be used.
+
+        Args:
+            run: maps a nest of tensors, and whether only TensorFlow's own ops may be used, to
+                results and to values that only compiled ops use.
+            inputs: the nest of tensors.
+            is_for_export: see `lookup`.
+            handles: those of what it uses in addition to tables.
+            key: see `ExportableFunctions.call`.
+        """
         if not can_be_native(self.engine.plan):
             return run(inputs, False)
         return self._functions.call(
             lambda given: run(given, False), lambda given: run(given, True), inputs,
-            self._handles(), is_for_export=is_for_export)
+            [*self._handles(), *handles], is_for_export=is_for_export, key=key)
 
     def _handles(self) -> list[Tensor]:
         recorder = self.engine.recorder

@@ -9,8 +9,8 @@ TensorFlow's own ops from the beginning.
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.client import pywrap_tf_session
@@ -40,10 +40,12 @@ class ExportableFunctions:
         # A nested function must live as long as any of its outer graphs.
         self._twins: weakref.WeakKeyDictionary[tf.Graph, list[_Twins]] = (
             weakref.WeakKeyDictionary())
+        self._shared: dict[Hashable, tuple[_Twins, Any]] = {}
 
     def call(self, native: Callable[[_Inputs], tuple[_Results, _Kept]],
              portable: Callable[[_Inputs], tuple[_Results, _Kept]], inputs: _Inputs,
-             captures: Sequence[Tensor], *, is_for_export: bool) -> tuple[_Results, _Kept]:
+             captures: Sequence[Tensor], *, is_for_export: bool,
+             key: Hashable = None) -> tuple[_Results, _Kept]:
         """Calls one of two functions that compute the same.
 
         Args:
@@ -54,6 +56,7 @@ class ExportableFunctions:
             captures: the handles of all variables that the functions use.
             is_for_export: whether to avoid compiled ops in the graph of a session, which the
                 program may export at any time.
+            key: calls with equal keys, but None, share one nested function, which is kept.
         """
         if tf.executing_eagerly():
             return native(inputs)
@@ -64,20 +67,12 @@ class ExportableFunctions:
         # TensorFlow renames functions that are differentiated, so gradients stop here.
         tensors = [tf.stop_gradient(tensor) for tensor in tensors_of(inputs)]
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-        outputs: list[tuple[_Results, _Kept]] = []
-
-        def flat(*tensors: Tensor) -> list[Tensor]:
-            outputs.append(native(with_tensors(inputs, tensors)))
-            return tensors_of(outputs[-1])
-
-        def flat_portable(*tensors: Tensor) -> list[Tensor]:
-            results, _ = portable(with_tensors(inputs, tensors))
-            return tensors_of(results) + list(map(_empty_like, tensors_of(outputs[-1][1])))
-
-        function = _trace(flat, specs, captures)
-        self._remember(_Twins(function, lambda: _trace(flat_portable, specs, captures)))
-        results = function(*tensors)
-        return with_tensors(outputs[-1], results)
+        twins, outputs = self._shared.get(key) or _trace_twins(
+            native, portable, inputs, specs, captures)
+        if key is not None:
+            self._shared[key] = twins, outputs
+        self._remember(twins)
+        return with_tensors(outputs, twins.native(*tensors))
 
     def replace_in(self, graph: tf.Graph) -> None:
         """Puts the twins into the graph of a SavedModel that is being written."""
@@ -90,6 +85,25 @@ class ExportableFunctions:
     def _remember(self, twins: _Twins) -> None:
         for graph in _graphs_around():
             self._twins.setdefault(graph, []).append(twins)
+
+
+def _trace_twins(native: Callable[[_Inputs], tuple[_Results, _Kept]],
+                 portable: Callable[[_Inputs], tuple[_Results, _Kept]], inputs: _Inputs,
+                 specs: Sequence[tf.TensorSpec],
+                 captures: Sequence[Tensor]) -> tuple[_Twins, tuple[_Results, _Kept]]:
+    """Returns twins, and what the native one returned when it was traced."""
+    outputs: list[tuple[_Results, _Kept]] = []
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        outputs.append(native(with_tensors(inputs, tensors)))
+        return tensors_of(outputs[-1])
+
+    def flat_portable(*tensors: Tensor) -> list[Tensor]:
+        results, _ = portable(with_tensors(inputs, tensors))
+        return tensors_of(results) + list(map(_empty_like, tensors_of(outputs[-1][1])))
+
+    function = _trace(flat, specs, captures)
+    return _Twins(function, lambda: _trace(flat_portable, specs, captures)), outputs[-1]
 
 
 def _graphs_around() -> Iterator[tf.Graph]:

@@ -93,7 +93,7 @@ class PartitionedEmbedding:
 
         In a graph, make it depend on the lookup of the same ids, with
         `tf.control_dependencies`. Otherwise a lookup whose gradient is constant, as that of a
-        linear loss, may run after the update of its own step.
+        linear loss, may run after the update of the same step.
 
         Args:
             ids: the ids of the step, made with `training=True`.
@@ -137,7 +137,7 @@ class PartitionedEmbedding:
     def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation | None:
         """Updates tables like `apply_gradients`, with the result of `step_gradients`."""
         _check_for_training(ids)
-        if self.recorder and not save_context.in_save_context():  # nobody reads an export's
+        if self.recorder and not save_context.in_save_context():  # an export's are not read
             return self.recorder.record(self.measured_update(
                 ids, step_gradients, self.recorder.marks, self.recorder.is_due.read_value()))
         writes = ids.update(self.plan, self.variables, step_gradients)

@@ -30,7 +30,7 @@ class JoinedGradient(NamedTuple):
 
 
 class StepGradients(NamedTuple):
-    """The inputs of an update besides its ids: plain tensors that can wait in a queue.
+    """The inputs of an update other than its ids: plain tensors that can wait in a queue.
 
     Attributes:
         gradients: table name -> gradient `[num_rows, dim]` of the stacked activations.

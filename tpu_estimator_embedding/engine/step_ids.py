@@ -5,12 +5,18 @@ Prepared ids run ahead of the step that uses them, and are pure: they can wait i
 cross a `tf.function`. What they are made of is the business of the engine alone.
 """
 
+from collections.abc import Sequence
+
 from tpu_estimator_embedding.engine.native.exchanged_ids import prepare_exchanged_ids
-from tpu_estimator_embedding.engine.native.prepared_ids import prepare_native_ids
+from tpu_estimator_embedding.engine.native.prepared_ids import (
+    prepare_native_ids,
+    training_ids_of,
+)
 from tpu_estimator_embedding.engine.native.rule_attributes import has_kernel
 from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.tf_ops.sharded_ids import prepare_sharded_ids
 from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -34,7 +40,7 @@ def prepare_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Te
         ValueError: if `enqueue_datas` has other features than the plan, ids are not
             integers, or a sequence has no positions.
         tf.errors.InvalidArgumentError: when run, if an id is not in the vocabulary, sample
-            indices are not in order or not in the batch, or weights and ids differ in number.
+            indices are not in the batch, or weights and ids differ in number.
     """
     return prepare_replicas(plan, [(enqueue_datas, batch_size)], training=training, uniform=uniform)
 
@@ -68,6 +74,16 @@ def prepare_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
     return prepare(plan, replicas, training, uniform)
 
 
+def native_tensors(ids: StepIds) -> tuple[Tensor, ...]:
+    """Returns the tensors of ids for training, for `from_native_tensors`; none without kernels."""
+    return tuple(tensors_of(ids)) if ids.is_native and ids.are_for_training else ()
+
+
+def from_native_tensors(tensors: Sequence[Tensor]) -> StepIds | None:
+    """Returns the ids with these `native_tensors`; None if there are none."""
+    return training_ids_of(tensors) if tensors else None
+
+
 def describe_kernels(plan: EmbeddingPlan, *, portable: bool = False) -> str:
     """Describes the kernels that the engine uses for a plan, for logs.
 
@@ -93,7 +109,7 @@ def check_can_train_on_servers(plan: EmbeddingPlan) -> None:
     if unsupported:
         raise ValueError(
             f"Tables {unsupported} cannot train on parameter servers: the native kernels support "
-            "neither quantization nor update rules of your own. Train them in one process.")
+            "neither quantization nor custom update rules. Train them in one process.")
 
 
 def _has_kernel(table: TablePlan) -> bool:

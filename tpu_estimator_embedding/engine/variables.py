@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variables of tables and their slots, one part for each host."""
 
+import contextlib
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +15,7 @@ from tensorflow.python.trackable.base import ShardInfo
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS, by_part, placed_initializer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.plan.partition_strategy import saved_rows
 from tpu_estimator_embedding.types import Initializer, Tensor
 
 _OF_ONE_VALUE = (tf.zeros_initializer, tf.compat.v1.zeros_initializer,
@@ -94,6 +98,19 @@ def create_variables(plan: EmbeddingPlan, names: Mapping[str, TableNames],
     return variables
 
 
+def create_slots(plan: EmbeddingPlan, table: TablePlan, names: TableNames,
+                 servers: Sequence[str] = ()) -> dict[str, list[tf.Variable]]:
+    """Creates the slots of a table like `create_variables`, but not the table.
+
+    Returns:
+        Slot name -> one variable for each host.
+    """
+    sizes, devices = plan.rows_per_host(table), servers or [THIS_PROCESS] * plan.num_hosts
+    return {slot: _create_parts(names.slots[slot], table, sizes, tf.constant_initializer(value),
+                                devices)
+            for slot, value in table.slot_initial_values.items()}
+
+
 def default_names(plan: EmbeddingPlan) -> dict[str, TableNames]:
     """Returns names made of table and slot names: `{table}` and `{table}/{slot}`."""
     return {table.name: TableNames(
@@ -104,11 +121,49 @@ def default_names(plan: EmbeddingPlan) -> dict[str, TableNames]:
 def _create_table(plan: EmbeddingPlan, table: TablePlan, names: TableNames,
                   devices: Sequence[str]) -> TableVariables:
     sizes = plan.rows_per_host(table)
-    slots = {slot: _create_parts(names.slots[slot], table, sizes, tf.constant_initializer(value),
-                                 devices)
-             for slot, value in table.slot_initial_values.items()}
+    initializer = table.initializer
+    if len(sizes) > 1 and not tf.executing_eagerly():
+        initializer = _of_rows(plan, table)
+    slots = create_slots(plan, table, names, devices)
     return TableVariables(
-        _create_parts(names.table, table, sizes, table.initializer, devices), slots)
+        _create_parts(names.table, table, sizes, initializer, devices), slots)
+
+
+def _of_rows(plan: EmbeddingPlan, table: TablePlan) -> Initializer:
+    """Returns an initializer for the parts of a table of several hosts.
+
+    A constant for every value of the table gives each part the rows of its ids. Warns of an
+    initializer that may compute ids from offsets, which `mod` has not.
+    """
+    initializer = table.initializer
+    is_constant = type(initializer) in _OF_ANY_VALUE
+    values: Any = getattr(initializer, "value", None) if is_constant else None
+    shape = (table.vocabulary_size, table.dimension)
+    if np.size(values) == math.prod(shape) > 1:
+        order = np.argsort(saved_rows(shape[0], plan.num_hosts, plan.partition_strategy))
+        return _part_of(np.reshape(values, shape)[order])
+    if plan.partition_strategy == "mod" and _uses_offset(initializer):
+        warnings.warn(
+            f"The initializer of table {table.name!r} takes partition_info, whose var_offset is "
+            "not an id under partition_strategy='mod', as on a TPU: host h of n holds the ids h, "
+            "h + n, h + 2n, ... Compute ids in this way, or use 'div'.", stacklevel=2)
+    return initializer
+
+
+def _part_of(values: np.ndarray) -> Initializer:
+    """Returns an initializer that reads its rows from a table, in the order of parts."""
+    def initialize(shape: Sequence[int], dtype: tf.DType = tf.float32,
+                   partition_info: Any = None) -> Tensor:
+        first = partition_info.var_offset[0]
+        return tf.constant(values[first:first + shape[0]], dtype)
+    return initialize
+
+
+def _uses_offset(initializer: Initializer) -> bool:
+    """Whether an initializer may read its offset; TensorFlow's take the argument and do not."""
+    if type(initializer).__module__.startswith("tensorflow."):
+        return False
+    return "partition_info" in inspect.signature(initializer).parameters
 
 
 def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: Initializer,
@@ -120,7 +175,7 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: In
     initializer = computed_in_session(initializer)
     if any(name != THIS_PROCESS for name in devices):
         initializer = placed_initializer(initializer, device)
-    with tf.compat.v1.get_default_graph().device(device):
+    with tf.compat.v1.get_default_graph().device(device), _explained_parts(table, sizes):
         return list(tf.compat.v1.get_variable(
             name, [sum(sizes), table.dimension], tf.float32,
             initializer=initializer,
@@ -128,14 +183,34 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: In
             trainable=False, use_resource=True))
 
 
+@contextlib.contextmanager
+def _explained_parts(table: TablePlan, sizes: Sequence[int]) -> Iterator[None]:
+    """Says that an initializer fills a part, if it fails where there are several."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if len(sizes) == 1:
+            raise
+        raise ValueError(
+            f"{error} The table {table.name!r} is split over {len(sizes)} hosts, and its "
+            "initializer is called for each part, with the shape "
+            f"{[sizes[0], table.dimension]} for instance. Return values of that shape; an "
+            "initializer with the argument `partition_info` gets the first row of the part, "
+            "partition_info.var_offset[0].") from error
+
+
 def _create_eagerly(name: str, initializer: Initializer, sizes: list[int], part: int,
                     dimension: int, device: str) -> tf.Variable:
     with tf.device(device):  # the value is computed there too
         value = part_value(initializer, sizes, part, dimension)
-        shape = [sizes[part], dimension]
-        checks.check(list(value.shape) == shape, "value of the initializer of table "
-                     f"{name.rpartition('/part_')[0]!r}", f"of shape {shape}", list(value.shape))
+        check_initial_value(name.rpartition("/part_")[0], value, [sizes[part], dimension])
         return tf.Variable(value, trainable=False, name=name)
+
+
+def check_initial_value(table: str, value: Tensor, shape: list[int]) -> None:
+    """Raises ValueError unless the initializer of a table returned a value of a shape."""
+    checks.check(list(value.shape) == shape, f"value of the initializer of table {table!r}",
+                 f"of shape {shape}", list(value.shape))
 
 
 def _say_how_rows_lie(plan: EmbeddingPlan, parts: list[tf.Variable],
@@ -185,8 +260,8 @@ def part_value(initializer: Initializer, sizes: Sequence[int], part: int,
                dimension: int) -> Tensor:
     """Returns the initial value of a part; calls the initializer like tf.distribute does.
 
-    An initializer with the argument `shard_info`, or `partition_shape` and `partition_offset`, is
-    told which rows it fills. Any other initializer gets the shape of the part; if it refuses that,
+    An initializer with the argument `shard_info`, or `partition_shape` and `partition_offset`,
+    receives the rows that it fills. Any other gets the shape of the part; if it refuses that,
     like one with a constant table, it gets the shape of the table.
 
     Args:

@@ -57,7 +57,8 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         optimization_parameters: one of the `*Parameters`, for all tables that do not set their own.
         clipping_limit: limit of the absolute value of the summed gradient of every row,
             above 0, for tables whose `*Parameters` have no clip_gradient_min or
-            clip_gradient_max. TensorFlow never read it.
+            clip_gradient_max. With use_gradient_accumulation=False it limits the sum of each
+            replica, each of which updates the row. TensorFlow never read it.
         pipeline_execution_with_tensor_core: whether activations lack the update of the
             previous step.
         experimental_gradient_multiplier_fn: function of the global step that scales every
@@ -144,7 +145,7 @@ def check_spec(value: object) -> None:
 
 
 def own_spec(spec: EmbeddingConfigSpec) -> EmbeddingConfigSpec:
-    """Returns the spec, of any package, with lists and dictionaries that nobody else can change."""
+    """Returns the spec, of any package, with copies of its lists and dictionaries."""
     kinds = (("feature_columns", list), ("tensor_core_feature_columns", list),
              ("feature_to_config_dict", dict), ("table_to_config_dict", dict))
     return spec._replace(**{name: kind(getattr(spec, name)) for name, kind in kinds

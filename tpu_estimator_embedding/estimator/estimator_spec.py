@@ -151,18 +151,32 @@ def log_hooks(loss: Tensor, step: Tensor, batch_size: int, every_n_steps: int | 
 
 
 def check_train_steps(steps: int | None, max_steps: int | None) -> None:
-    """Checks `steps` and `max_steps` of a training.
+    """Checks `steps` and `max_steps` of a training; Estimator checks that they are positive.
 
     Raises:
-        ValueError: if neither is given, or one is not positive.
+        ValueError: if neither is given.
         TypeError: if one is not an int.
     """
     checks.check_with_sentence(
         steps is not None or max_steps is not None,
         "For TPU training, one of `steps` or `max_steps` must be set. Cannot be both `None`.",
         "Pass one to train(), or set use_tpu=False.")
-    check_steps("Train steps", steps)
-    check_steps("Train max_steps", max_steps)
+    for name, value in (("Train steps", steps), ("Train max_steps", max_steps)):
+        if value is not None and value > 0:
+            check_steps(name, value)
+
+
+def check_eval_steps(steps: int | None, *, with_engine: bool) -> None:
+    """Checks `steps` of an evaluation.
+
+    Raises:
+        ValueError: if it is not positive.
+        TypeError: if it is not an int; without the engine, TensorFlow allows other numbers.
+    """
+    if with_engine:
+        check_steps("Eval steps", steps)
+    elif steps is not None and steps <= 0:
+        raise ValueError(f"Must specify steps > 0, given: {steps}")
 
 
 def check_steps(name: str, value: object) -> None:

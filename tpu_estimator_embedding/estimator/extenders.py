@@ -33,7 +33,7 @@ def add_metrics(estimator: upstream.estimator.Estimator,
         estimator: an Estimator or a TPUEstimator.
         metric_fn: function of any of `features`, `labels`, `predictions` and `config`: the
             features and labels of the model_fn, `[batch, ...]` each, and the predictions of its
-            spec. Of a dictionary of features it gets what is dense and has a batch. It returns
+            spec. It gets the dense features of a dictionary that have a batch. It returns
             name -> metric, which overrides a metric of the model_fn.
 
     Raises:
@@ -158,7 +158,7 @@ def _chosen(features: Structure, names: Sequence[str] | None,
         return {name: value for name, value in features.items() if name not in of_tables}
     checks.check(not of_tables & set(names), "keys", "other features than those of tables, of "
                  "which the model_fn gets activations, not ids", sorted(of_tables & set(names)),
-                 "Give the ids a second time, under a name of their own.")
+                 "Give the ids a second time, under another name.")
     missing = [name for name in names if name not in features]
     checks.check(not missing, "keys", f"features, which are {sorted(features)}", missing)
     return {name: features[name] for name in names}

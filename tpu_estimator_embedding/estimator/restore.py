@@ -6,14 +6,15 @@ engine are not trainable. Here the same pattern also covers tables, and slots in
 """
 
 import contextlib
+import functools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.checkpoint.model_directory import explained_writes
 from tpu_estimator_embedding.checkpoint.names import table_of
 from tpu_estimator_embedding.checkpoint.savers import (
@@ -25,9 +26,19 @@ from tpu_estimator_embedding.checkpoint.savers import (
 )
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
+from tpu_estimator_embedding.estimator.vocabulary_warm_start import (
+    VocabInfo,
+    check_vocabulary,
+    former_ids,
+    start_from,
+)
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.plan.partition_strategy import saved_rows
+from tpu_estimator_embedding.types import Initializer
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.checkpoint.table_saver import TableSaver
 
 # TensorFlow's message about a table, or another variable that is saved in parts.
 _OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \[([\d,]+)\] does "
@@ -57,6 +68,9 @@ class WarmStartSettings(Protocol):
 
     @property
     def var_name_to_prev_var_name(self) -> Mapping[str, str] | None: ...
+
+    @property
+    def var_name_to_vocab_info(self) -> Mapping[str, VocabInfo] | None: ...
 
     def _replace(self, **changes: Any) -> "WarmStartSettings": ...
 
@@ -127,13 +141,13 @@ def explained_reads() -> Iterator[None]:
             raise
         raise tf.errors.InvalidArgumentError(
             error.node_def, None, "A large table can only be looked up where it is read in place, "
-            "got a session that fetches one. The environment variable "
-            f"TPU_ESTIMATOR_EMBEDDING_TABLES_IN_PLACE=off loads tables. ({error.message})"
+            f"got a session that fetches one. Set {settings.TABLES_IN_PLACE.variable}=off in the "
+            f"environment to load tables. ({error.message})"
         ) from None
 
 
-def saver_in_place(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, *, is_export: bool,
-                   training: bool) -> tf.compat.v1.train.Saver | None:
+def saver_of_tables(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, *,
+                    is_export: bool, training: bool) -> "TableSaver | None":
     """Returns a Saver that does not load tables; None if the session's own one is to restore them.
 
     Args:
@@ -142,18 +156,20 @@ def saver_in_place(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, *
         is_export: whether the graph is exported.
         training: whether it trains the tables.
     """
-    if not plan.tables or (is_export and scaffold.saver is not None):
+    are_loaded = settings.TABLES_IN_PLACE.read() == "off"
+    if not plan.tables or (is_export and (are_loaded or scaffold.saver is not None)):
         return None
-    # The modules are loaded only here, because they load what reads checkpoints: `install()` does
-    # not wait for that.
+    # Loaded only here, because it loads what reads checkpoints: `install()` does not wait for that.
+    from tpu_estimator_embedding.checkpoint.table_saver import TableSaver
     if is_export:
-        from tpu_estimator_embedding.checkpoint.streamed_export import ExportSaver
-        return ExportSaver()
+        return TableSaver(is_export=True)
     size = sum(4 * table.vocabulary_size * table.dimension for table in plan.tables)
     if training or size <= LOADED_BYTES:
         return None
     reason = ""
-    if scaffold.saver is not None or tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS):
+    if are_loaded:
+        reason = f"{settings.TABLES_IN_PLACE.variable}=off"
+    elif scaffold.saver is not None or tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS):
         reason = "the model_fn gives a saver"
     elif type(scaffold) is not tf.compat.v1.train.Scaffold:  # which a copy would not be
         reason = f"the Scaffold of the model_fn is a {type(scaffold).__name__}"
@@ -163,8 +179,7 @@ def saver_in_place(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, *
         tf.compat.v1.logging.info(
             "tpu_estimator_embedding: tables are loaded, not read in place: %s", reason)
         return None
-    from tpu_estimator_embedding.checkpoint.tables_in_place import InPlaceSaver
-    return InPlaceSaver(LOADED_BYTES)
+    return TableSaver(loaded_bytes=LOADED_BYTES)
 
 
 def _explain_shape(checkpoint: str, name: str, ours: str, saved: str, *, warm_starts: bool) -> str:
@@ -196,9 +211,8 @@ def _explain(key: str, checkpoint: str) -> str | None:
     owner = min(owners, key=len)  # longer names are themselves slots, such as T/Adam
     slots = sorted(name for name in saved if name.startswith(f"{owner}/"))
     return (f"`checkpoint` must have the slot {key!r} of {owner!r}, got {slots} in "
-            f"{checkpoint}. It was written with another optimizer, or with another use_tpu: "
-            "slot names differ between the engine and the model's optimizer. To keep the "
-            "tables and the model and start their slots anew, train in a new model_dir with "
+            f"{checkpoint}. It was written with another optimizer or another use_tpu. To keep "
+            "the tables and the model and reset their slots, train in a new model_dir with "
             f"warm_start_from={checkpoint!r}.")
 
 
@@ -213,7 +227,7 @@ def tell_of_unused_slots(model_dir: str, tables: Mapping[str, TableNames]) -> No
     if checkpoint is None:
         return
     saved_layouts(checkpoint)  # says so if the checkpoint is damaged
-    used = {re.sub(r"/part_\d+$", "", variable.op.name)
+    used = {_whole_name(variable.op.name)
             for variable in tf.compat.v1.global_variables()}
     for names in tables.values():
         used |= {names.table, *names.slots.values()}
@@ -264,34 +278,63 @@ def _layout(checkpoint: str, name: str, plan: EmbeddingPlan, checkpoint_num_host
 
 def warm_start_tables(settings: WarmStartSettings,
                       names: Mapping[str, TableNames],
-                      variables: Mapping[str, TableVariables]) -> list[str]:
+                      variables: Mapping[str, TableVariables],
+                      read: Callable[[str, str], Any]) -> list[str]:
     """Initializes matching tables and slots from a checkpoint.
 
     Args:
         settings: `tf.estimator.WarmStartSettings`.
         names: table name -> names of its variables.
         variables: table name -> its variables.
+        read: returns the values of a variable of a checkpoint, row i those of id i. Takes the
+            checkpoint and the name.
 
     Returns:
         The names of the variables that start from the checkpoint.
 
     Raises:
         ValueError: if `var_name_to_prev_var_name` has a name for a table or slot that is not
-            in the checkpoint.
+            in the checkpoint, or a vocabulary does not fill its table.
     """
     checkpoint = settings.ckpt_to_initialize_from
     saved = {name for name, _ in tf.train.list_variables(checkpoint)}
+    vocabularies = settings.var_name_to_vocab_info or {}
     previous = _previous_names(settings, names)
     for name, source in previous.items():
         checks.check(source in saved, f"var_name_to_prev_var_name[{name!r}]",
                      f"a variable of {checkpoint}", source)
     started = []
-    for name, parts in _named_parts(names, variables):
+    for table, name, parts in _named_parts(names, variables):
         source = previous.get(name, name)
-        if _matches(settings.vars_to_warm_start, name) and source in saved:
+        if not _matches(settings.vars_to_warm_start, name) or source not in saved:
+            continue
+        if table in vocabularies:
+            info = vocabularies[table]
+            check_vocabulary(info, table, sum(part.shape[0] for part in parts))
+            start_from(parts, former_ids(info), functools.partial(read, checkpoint, source),
+                       _of_new_rows(info) if name == table else None)
+        else:
             tf.compat.v1.train.init_from_checkpoint(checkpoint, {source: parts})
-            started.append(name)
+        started.append(name)
     return started
+
+
+def _of_new_rows(info: VocabInfo) -> Initializer:
+    """Returns the initializer of new words, which TensorFlow sets to zero by default."""
+    return info.backup_initializer or tf.compat.v1.zeros_initializer()
+
+
+class ModelWarmStart(tf.compat.v1.train.SessionRunHook):
+    """Warm-starts the variables of a model once all of them exist, as Estimator does."""
+
+    def __init__(self, settings: WarmStartSettings):
+        """Takes the settings of `without_tables`."""
+        self._settings: Any = settings
+
+    def begin(self) -> None:
+        """Makes the checkpoint the initial value of the variables."""
+        tf.compat.v1.logging.info("Warm-starting with WarmStartSettings: %s", (self._settings,))
+        tf.compat.v1.train.warm_start(*self._settings)
 
 
 def without_tables(settings: WarmStartSettings,
@@ -299,33 +342,52 @@ def without_tables(settings: WarmStartSettings,
     """Returns the settings for the remaining variables, those of the model.
 
     TensorFlow's warm start rejects former names of variables that its pattern does not match,
-    and a pattern matches trainable variables only. As a list it matches all variables.
+    and a pattern matches trainable variables only. As a list it matches all variables, so the list
+    becomes one of variables.
 
     Args:
         settings: `tf.estimator.WarmStartSettings`.
         names: table name -> names of its variables.
     """
-    if not isinstance(settings.vars_to_warm_start, str):
-        return settings
-    of_tables = _previous_names(settings, names)
-    return settings._replace(var_name_to_prev_var_name={
-        name: source for name, source in (settings.var_name_to_prev_var_name or {}).items()
-        if name not in of_tables})
+    chosen: Any = settings.vars_to_warm_start
+    own = _own_names(names)
+    if chosen and not isinstance(chosen, str) and all(isinstance(each, str) for each in chosen):
+        matching = [variable for pattern in chosen for variable in tf.compat.v1.get_collection(
+            tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, scope=pattern)]
+        unique = {variable.ref(): variable for variable in matching}.values()
+        chosen = [variable for variable in unique if _whole_name(variable.op.name) not in own]
+    return settings._replace(
+        vars_to_warm_start=chosen,
+        var_name_to_prev_var_name=_without(settings.var_name_to_prev_var_name, own),
+        var_name_to_vocab_info=_without(settings.var_name_to_vocab_info, own))
+
+
+def _without(by_name: Mapping[str, Any] | None, names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in (by_name or {}).items() if name not in names}
 
 
 def _previous_names(settings: WarmStartSettings,
                     names: Mapping[str, TableNames]) -> dict[str, str]:
-    own = {name for table in names.values() for name in (table.table, *table.slots.values())}
+    own = _own_names(names)
     previous = settings.var_name_to_prev_var_name or {}
     return {name: source for name, source in previous.items() if name in own}
 
 
+def _whole_name(name: str) -> str:
+    return re.sub(r"/part_\d+$", "", name)
+
+
+def _own_names(names: Mapping[str, TableNames]) -> set[str]:
+    return {name for table in names.values() for name in (table.table, *table.slots.values())}
+
+
 def _named_parts(names: Mapping[str, TableNames], variables: Mapping[str, TableVariables]
-                 ) -> Iterator[tuple[str, Sequence[tf.Variable]]]:
+                 ) -> Iterator[tuple[str, str, Sequence[tf.Variable]]]:
+    """Yields the name of the table, that of the table or a slot of it, and its parts."""
     for table, table_names in names.items():
-        yield table_names.table, variables[table].parts
+        yield table_names.table, table_names.table, variables[table].parts
         for slot, slot_name in table_names.slots.items():
-            yield slot_name, variables[table].slots[slot]
+            yield table_names.table, slot_name, variables[table].slots[slot]
 
 
 def _matches(vars_to_warm_start: str | Sequence[str | tf.Variable] | None, name: str) -> bool:

@@ -5,22 +5,22 @@ import contextlib
 import copy
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
+from tensorflow.python.training import training_util
 
-from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint import in_place_choice
+from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.checkpoint.model_directory import (
     explained_state,
     warn_of_unnamed_checkpoints,
 )
-from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
-from tpu_estimator_embedding.compat import legacy_keras, upstream
+from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table, upstream
 from tpu_estimator_embedding.compat.stubs import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
+from tpu_estimator_embedding.estimator import export
 from tpu_estimator_embedding.estimator.cluster.cluster_config import ClusterConfig, chosen_config
 from tpu_estimator_embedding.estimator.cluster.servers import meet_servers
 from tpu_estimator_embedding.estimator.cluster.tasks import (
@@ -36,29 +36,40 @@ from tpu_estimator_embedding.estimator.embedding_config_spec import (
     own_spec,
     spec_to_plan,
 )
+from tpu_estimator_embedding.estimator.engine_model import EngineModel
+from tpu_estimator_embedding.estimator.estimator_call import (
+    EstimatorCall,
+    ModelGraph,
+    ModelInput,
+)
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
-    call_model_fn,
     check_are_numbers,
-    check_is_spec,
-    describe_start,
-    log_hooks,
+    check_eval_steps,
+    check_train_steps,
     log_start,
     params_for,
-    to_estimator_spec,
 )
+from tpu_estimator_embedding.estimator.evaluation import (
+    Evaluation,
+    EvaluationOps,
+    evaluate,
+    evaluation_ops,
+    has_end,
+    predictions,
+    stop_hooks,
+)
+from tpu_estimator_embedding.estimator.export import EXPORT_FOR_TPU
 from tpu_estimator_embedding.estimator.hooks import embedding_statistics, saving_choice
-from tpu_estimator_embedding.estimator.hooks.input_end import (
-    OnlyInputEnds,
-    logging_without_input,
-    ops_of_input,
-)
+from tpu_estimator_embedding.estimator.hooks.input_end import logging_without_input, ops_of_input
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
+from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength, length_in_training
+from tpu_estimator_embedding.estimator.hooks.saved_input import warn_of_saved_input
 from tpu_estimator_embedding.estimator.hooks.session_start import (
     collecting_once_started,
     telling_of_slow_start,
 )
-from tpu_estimator_embedding.estimator.input.feeding import feed_steps
+from tpu_estimator_embedding.estimator.input.feeding import EmbeddingHook, feed_steps
 from tpu_estimator_embedding.estimator.input.machine_context import (
     MachineContext,
     check_can_honour,
@@ -67,42 +78,31 @@ from tpu_estimator_embedding.estimator.input.machine_context import (
     without_num_shards,
 )
 from tpu_estimator_embedding.estimator.input.step_input import (
-    ModelInput,
+    StepInput,
     explained_ids,
     received_input,
 )
-from tpu_estimator_embedding.estimator.looping_estimator import LoopingEstimator
-from tpu_estimator_embedding.estimator.replicas.replicate_step import replica_tensors
 from tpu_estimator_embedding.estimator.restore import (
+    ModelWarmStart,
     WarmStartSettings,
     explained_reads,
     explained_restore,
-    saver_in_place,
-    tell_of_unused_slots,
     value_by_id,
-    warm_start_tables,
-    without_tables,
 )
-from tpu_estimator_embedding.estimator.step.captured_tensors import (
-    check_host_is_given,
-    check_input_is_given,
-    leave_out_summaries_of_input,
-)
-from tpu_estimator_embedding.estimator.step.engine_step import EngineStep, build_step
-from tpu_estimator_embedding.estimator.step.step_update import (
-    OwnUpdate,
-    StepUpdate,
-    SynchronousUpdate,
-)
-from tpu_estimator_embedding.ops.nests import own_containers, tensors_of
+from tpu_estimator_embedding.estimator.step.captured_tensors import leave_out_summaries_of_input
+from tpu_estimator_embedding.estimator.step.engine_step import EngineStep
+from tpu_estimator_embedding.estimator.training import Training, stop_hook_in_place, train
+from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.types import EstimatorSpec, RunConfig, Structure
+from tpu_estimator_embedding.types import EstimatorSpec, RunConfig, Structure, Tensor
 
-# A mode for Estimator's own methods; the model_fn gets PREDICT.
-EXPORT_FOR_TPU = "export for a TPU"
-
-_TPU_TAGS = [tf.saved_model.SERVING, tf.saved_model.TPU]
 _NO_TABLES = EmbeddingPlan((), ())
+
+# Methods of Estimator that train() and so on do not call -> the method of which they are parts.
+_NOT_CALLED = {
+    "_train_model_default": "_train_model", "_train_with_estimator_spec": "_train_model",
+    "_call_model_fn_eval": "_actual_eval", "_evaluate_build_graph": "_actual_eval",
+    "_evaluate_run": "_actual_eval", "_add_meta_graph_for_mode": "_export_all_saved_models"}
 _EXPORT_API_V1 = upstream.tpu_estimator.ExportSavedModelApiVersion.V1
 
 
@@ -114,7 +114,7 @@ class _ReceivedInput(NamedTuple):
     receiver_tensors_alternatives: Mapping[str, Structure] | None
 
 
-class TPUEstimator(LoopingEstimator):
+class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     """`tf.compat.v1.estimator.tpu.TPUEstimator` on whatever devices there are.
 
     With `use_tpu=True`, the embeddings of `embedding_config_spec` are looked up and trained
@@ -131,9 +131,10 @@ class TPUEstimator(LoopingEstimator):
         checkpoint_num_hosts: hosts that wrote a checkpoint without a record of them, on a TPU
             or by an earlier version of this package. Only `mod` needs it.
         cluster_config: a `ClusterConfig`: whether the workers of a cluster update together.
-            By default what `run --synchronous` says, else each updates on its own.
+            By default what `run --synchronous` says, else each updates independently.
         async_checkpoints: whether training goes on while a checkpoint is written, which see
-            `docs/checkpoints.rst`. By default what `run --async-checkpoints` says, else steps wait.
+            `docs/checkpoints_estimator.rst`. By default what `run --async-checkpoints` says, else
+            steps wait.
         checkpoint_at_start: whether a training saves when its session begins, as TensorFlow does.
             With False it does not save what initializers or the checkpoint that it restored have
             just given. By default what `run --no-checkpoint-at-start` says, else True.
@@ -145,7 +146,8 @@ class TPUEstimator(LoopingEstimator):
             distribution strategy.
     """
 
-    # Upstream's: the part that Estimator warm-starts.
+    # Upstream's: what Estimator calls, and the argument `warm_start_from`.
+    _model_fn: Callable[..., EstimatorSpec]
     _warm_start_settings: WarmStartSettings | None
 
     def __init__(self, model_fn: Callable[..., EstimatorSpec] | None = None,
@@ -189,9 +191,8 @@ class TPUEstimator(LoopingEstimator):
         self._cluster.num_hosts(num_hosts)
         self._checkpoint_num_hosts = checkpoint_num_hosts
         self._workers = workers_of(config if use_tpu else None, chosen_config(cluster_config))
-        in_place_choice.choice()  # refuses an unknown value before a training, not after it
+        settings.TABLES_IN_PLACE.read()  # refuses an unknown value before a training
         self._saving = saving_choice.chosen(async_checkpoints, checkpoint_at_start)
-        self._plans: dict[bool, EmbeddingPlan] = {}  # keyed by whether it is for training
         self._user_model_fn: Any = model_fn
         self._batch_axis = batch_axis
         self._log_steps = getattr(config, "log_step_count_steps", None)
@@ -209,12 +210,9 @@ class TPUEstimator(LoopingEstimator):
                                    embedding_config_spec)
         self._eval_on_tpu = eval_on_tpu
         self._warm_start_settings = own_containers(self._warm_start_settings)
-        self._all_warm_start_settings = self._warm_start_settings
         self._stop = StopOnSignal()
+        self._model_fn = self._built_by(self._model_fn)
         prepare_for_server(self._config)
-        # Hooks of the current training.
-        self._statistics: list[embedding_statistics.EmbeddingStatisticsHook] = []
-        self._export_dirs: set[str] = set()  # that the current export writes
         if use_tpu:  # invalid specs fail here; a missing optimizer fails when training
             self._plan(training=(embedding_config_spec is not None
                                  and can_train(embedding_config_spec)))
@@ -234,18 +232,21 @@ class TPUEstimator(LoopingEstimator):
         own handlers stay in place, and signals are handled in the main thread only.
         """
         check_are_numbers({"Train steps": steps, "Train max_steps": max_steps})
+        if self._use_engine:
+            check_train_steps(steps, max_steps)
         warn_of_unnamed_checkpoints(self.model_dir)
         if not self._use_engine:
-            with self._explained_restore():
+            with _layouts_saved(), self._explained_restore():
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
+        warn_of_saved_input(hooks or ())
+        plan = self._plan(training=True)
         if self._cluster.servers:
-            meet_servers(self._config, self._plan(training=True))
-        with (self._explained_restore(), explained_ids(),
+            meet_servers(self._config, plan)
+        with (_layouts_saved(), self._explained_restore(), explained_ids(),
               collecting_once_started() as collect,
-              telling_of_slow_start(self._plan(training=True)) as slow_start,
+              telling_of_slow_start(plan) as slow_start,
               self._stop.noting_signals()):
-            hooks = embedding_statistics.with_statistics(hooks, self._plan(training=True))
-            self._statistics = embedding_statistics.statistics_hooks(hooks)
+            hooks = embedding_statistics.with_statistics(hooks, plan)
             return super().train(input_fn, [slow_start, collect, *self._hooks(hooks), self._stop],
                                  steps, max_steps, saving_listeners)
 
@@ -260,8 +261,9 @@ class TPUEstimator(LoopingEstimator):
         check_are_numbers({"Eval steps": steps})
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
-        with (self._explained_restore(checkpoint_path), explained_ids(), explained_reads(),
-              collecting_once_started() as collect, self._stop.obeying_at_once()):
+        with (_layouts_saved(), self._explained_restore(checkpoint_path), explained_ids(),
+              explained_reads(), collecting_once_started() as collect,
+              self._stop.obeying_at_once()):
             return super().evaluate(input_fn, steps, [collect, *self._hooks(hooks)],
                                     checkpoint_path, name)
 
@@ -273,9 +275,20 @@ class TPUEstimator(LoopingEstimator):
         """Predicts as `Estimator.predict`, every sample of the input once and in order."""
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
-        with explained_ids(), explained_reads():
-            yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
-                                       checkpoint_path, yield_single_examples)
+        with (_layouts_saved(), explained_ids(), explained_reads(),
+              tf.Graph().as_default() as tf_graph):
+            hooks = upstream.estimator._check_hooks_type(self._hooks(hooks))
+            checkpoint_path = self._checkpoint_or_latest(checkpoint_path, "predict")
+            tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
+            self._create_and_assert_global_step(tf_graph)
+            graph = self._build(input_fn, self._call(ModeKeys.PREDICT, checkpoint_path))
+            fetches = self._extract_keys(graph.spec.predictions, predict_keys)
+            for batch in predictions(graph, fetches, hooks, self._config.master,
+                                     self._session_config, checkpoint_path):
+                if yield_single_examples:
+                    yield from self._samples(batch)
+                else:
+                    yield batch
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the newest checkpoint; None if there is none."""
@@ -298,230 +311,265 @@ class TPUEstimator(LoopingEstimator):
     def _explained_restore(self, checkpoint_path: str | None = None
                            ) -> contextlib.AbstractContextManager[None]:
         return explained_restore(self.model_dir,
-                                 None if checkpoint_path else self._all_warm_start_settings)
+                                 None if checkpoint_path else self._warm_start_settings)
 
     def _hooks(self, hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None
                ) -> list[tf.compat.v1.train.SessionRunHook]:
         return logging_without_input(hooks) if self._use_engine else list(hooks or [])
 
     def _plan(self, *, training: bool) -> EmbeddingPlan:
-        """Returns the plan of the spec, built when it is first needed and kept."""
+        """Returns the plan of the spec."""
         if not self._spec:
             return _NO_TABLES
-        if training not in self._plans:
-            self._plans[training] = spec_to_plan(self._spec, training=training,
-                                                 num_hosts=self._hosts(training))
-        return self._plans[training]
+        return spec_to_plan(self._spec, training=training, num_hosts=self._hosts(training))
 
     def _hosts(self, training: bool) -> int:
         return self._cluster.num_hosts(self._num_hosts) if training else self._num_hosts or 1
 
     def _assert_members_are_not_overridden(self) -> None:
-        """Lets subclasses override what they like, whatever they are called."""
+        """Lets subclasses, whatever they are called, override all that is called here."""
+        for name, instead in _NOT_CALLED.items():
+            checks.check_with_sentence(
+                getattr(type(self), name) is getattr(TPUEstimator, name),
+                "Subclasses of Estimator cannot override members of Estimator. "
+                f"{type(self)} does override {[name]}", f"Override `{instead}`, which is called.")
+
+    # Training and evaluation, each from an input_fn to the end of the session.
+
+    def _train_model(self, input_fn: Callable[..., Structure],
+                     hooks: Sequence[tf.compat.v1.train.SessionRunHook],
+                     saving_listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
+                     ) -> Any:
+        if self._train_distribution:
+            return super()._train_model(input_fn, hooks, saving_listeners)
+        call = self._call(ModeKeys.TRAIN, tf.train.latest_checkpoint(self.model_dir),
+                          statistics=tuple(embedding_statistics.statistics_hooks(hooks)))
+        with tf.Graph().as_default() as tf_graph, tf_graph.device(self._device_fn):
+            tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
+            self._create_and_assert_global_step(tf_graph)
+            training_util._get_or_create_global_step_read(tf_graph)
+            return train(Training(
+                graph=self._build(input_fn, call),
+                hooks=embedding_statistics.without_statistics(stop_hook_in_place(hooks), call.plan),
+                listeners=saving_listeners, config=self._config,
+                session_config=self._session_config, model_dir=self.model_dir,
+                saving=self._saving, servers=self._cluster.servers, length=self._loop_length(),
+                is_stopping=lambda: self._stop.received is not None))
+
+    def _actual_eval(self, input_fn: Callable[..., Structure], strategy: Any = None,
+                     steps: int | None = None,
+                     hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
+                     checkpoint_path: str | None = None,
+                     name: str | None = None) -> dict[str, Any]:
+        if strategy:
+            return super()._actual_eval(input_fn, strategy, steps, hooks, checkpoint_path, name)
+        hooks = upstream.estimator._check_hooks_type(hooks)
+        stop = self._convert_eval_steps_to_hooks(steps)
+        checkpoint_path = self._checkpoint_or_latest(checkpoint_path, "evaluate")
+        with tf.Graph().as_default():
+            graph = self._evaluated_graph(input_fn, checkpoint_path, to_the_end=steps is None)
+            return self._run_evaluation(evaluation_ops(graph, [*hooks, *stop]), graph.input_ops,
+                                        checkpoint_path, self.eval_dir(name))
+
+    def _evaluated_graph(self, input_fn: Callable[..., Structure], checkpoint_path: str | None, *,
+                         to_the_end: bool) -> ModelGraph:
+        tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
+        self._create_and_assert_global_step(tf.compat.v1.get_default_graph())
+        return self._build(input_fn, self._call(ModeKeys.EVAL, checkpoint_path,
+                                                to_the_end=to_the_end))
+
+    def _run_evaluation(self, ops: EvaluationOps, input_ops: Collection[str] | None,
+                        checkpoint_path: str | None, output_dir: str) -> dict[str, Any]:
+        return evaluate(Evaluation(
+            ops, input_ops, self._config.evaluation_master, self._session_config,
+            checkpoint_path, output_dir))
+
+    # TensorFlow's hooks that evaluate in a training call these three.
+
+    def _convert_eval_steps_to_hooks(self, steps: int | None
+                                     ) -> list[tf.compat.v1.train.SessionRunHook]:
+        check_eval_steps(steps, with_engine=self._use_engine)
+        return stop_hooks(steps)
+
+    def _evaluate_build_graph(self, input_fn: Callable[..., Structure],
+                              hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
+                              checkpoint_path: str | None = None) -> EvaluationOps:
+        hooks = hooks or ()
+        graph = self._evaluated_graph(input_fn, checkpoint_path, to_the_end=not has_end(hooks))
+        return evaluation_ops(graph, hooks)
+
+    def _evaluate_run(self, checkpoint_path: str | None, scaffold: tf.compat.v1.train.Scaffold,
+                      update_op: tf.Operation, eval_dict: Mapping[str, Tensor],
+                      all_hooks: Sequence[tf.compat.v1.train.SessionRunHook],
+                      output_dir: str) -> dict[str, Any]:
+        return self._run_evaluation(EvaluationOps(scaffold, update_op, eval_dict, all_hooks), None,
+                                    checkpoint_path, output_dir)
+
+    def _checkpoint_or_latest(self, checkpoint_path: str | None, purpose: str) -> str | None:
+        found = checkpoint_path or tf.train.latest_checkpoint(self.model_dir)
+        if not found:
+            tf.compat.v1.logging.info(
+                "Could not find trained model in model_dir: %s, running initialization to %s.",
+                self.model_dir, purpose)
+        return found
+
+    def _call(self, mode: str, checkpoint_path: str | None, **options: Any) -> EstimatorCall:
+        """Returns what a call does in a session that restores a checkpoint, or None."""
+        plan = self._plan(training=mode == ModeKeys.TRAIN) if self._use_engine else _NO_TABLES
+        return EstimatorCall(mode, plan, warm_start=None if checkpoint_path else
+                             self._warm_start_settings, **options)
+
+    def _loop_length(self) -> LoopLength:
+        if self._cluster.servers:  # whose workers share the steps: others count them as well
+            return LoopLength(steps=1)
+        return length_in_training(self._config.tpu_config.iterations_per_loop)
+
+    def _samples(self, batch: Structure) -> Iterator[Structure]:
+        """Yields the predictions of each sample of a batch."""
+        if not isinstance(batch, dict):
+            yield from batch
+            return
+        for index in range(self._extract_batch_length(batch)):
+            yield {key: value[index] for key, value in batch.items()}
 
     # From input_fn to the input of a step.
 
-    def _get_features_and_labels_from_input_fn(
-            self, input_fn: Callable[..., Structure],
-            mode: str) -> tuple[Structure, Structure, list[tf.compat.v1.train.SessionRunHook]]:
-        if not self._use_engine:
-            with ops_of_input() as input_ops:
-                features, labels, hooks = super()._get_features_and_labels_from_input_fn(
-                    input_fn, mode)
-            return features, labels, [*hooks, OnlyInputEnds(input_ops)]
-        inputs, hooks = self._fed_input(input_fn, mode)
-        return inputs, None, hooks
+    def _build(self, input_fn: Callable[..., Structure], call: EstimatorCall) -> ModelGraph:
+        """Builds input and model in the default graph."""
+        if self._use_engine:
+            step, feed, hooks = self._fed_input(input_fn, call)
+            spec = self._call_model_fn(ModelInput(call, step), None, call.mode, self.config)
+            return ModelGraph(spec, [feed, *hooks], feed)
+        with ops_of_input() as input_ops:
+            features, labels, hooks = self._read(input_fn, call.mode)
+        spec = self._call_model_fn(features, labels, call.mode, self.config)
+        if call.warm_start:
+            ModelWarmStart(call.warm_start).begin()
+        return ModelGraph(spec, list(hooks), None, input_ops)
 
-    def _get_features_from_input_fn(
-            self, input_fn: Callable[..., Structure],
-            mode: str) -> tuple[Structure, list[tf.compat.v1.train.SessionRunHook]]:
-        if not self._use_engine:
-            with ops_of_input() as input_ops:
-                features, hooks = super()._get_features_from_input_fn(input_fn, mode)
-            return features, [*hooks, OnlyInputEnds(input_ops)]
-        inputs, hooks = self._fed_input(input_fn, mode)
-        return inputs.without_labels(), hooks
+    def _read(self, input_fn: Callable[..., Structure], mode: str
+              ) -> tuple[Structure, Structure, list[tf.compat.v1.train.SessionRunHook]]:
+        """Returns features, labels and hooks, by the methods that a subclass may override.
 
-    def _fed_input(self, input_fn: Callable[..., Structure],
-                   mode: str) -> tuple[ModelInput, list[tf.compat.v1.train.SessionRunHook]]:
-        """Returns the input of a step that an input_fn feeds, and the hooks that feed it."""
-        training = mode == ModeKeys.TRAIN
-        plan = self._plan(training=training)
-        device = self._cluster.this_task if training else ""
-        with self._ctx.with_mode(mode) as ctx, tf.device(device or THIS_PROCESS):
-            step, hook = feed_steps(
-                plan, ctx,
-                # Anew for every call, so that each has its own params and config.
-                lambda context: self._call_input_fn(input_fn, mode)(context), training=training,
-                batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
-                is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers))
+        With the engine, features are a function of a `TPUContext` that reads them, as on a TPU.
+        """
+        if mode != ModeKeys.PREDICT:
+            return self._get_features_and_labels_from_input_fn(input_fn, mode)
+        features, hooks = self._get_features_from_input_fn(input_fn, mode)
+        return features, None, hooks
+
+    def _fed_input(self, input_fn: Callable[..., Structure], call: EstimatorCall
+                   ) -> tuple[StepInput, EmbeddingHook,
+                              list[tf.compat.v1.train.SessionRunHook]]:
+        """Returns the input of a step that an input_fn feeds, its feed, and the input's hooks."""
+        hooks: list[tf.compat.v1.train.SessionRunHook] = []
+
+        def read(context: upstream.tpu_context.TPUContext) -> Structure:
+            # Anew for every call, so that each has its own params and config.
+            function, _, of_input = self._read(input_fn, call.mode)
+            hooks.extend(of_input)
+            return function(context)
+
+        device = self._cluster.this_task if call.training else ""
+        with self._ctx.with_mode(call.mode) as ctx, tf.device(device or THIS_PROCESS):
+            step, feed = feed_steps(
+                call.plan, ctx, read, training=call.training, batch_axis=self._batch_axis,
+                tensor_core_columns=self._tensor_core_columns,
+                is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers),
+                to_the_end=call.to_the_end)
         leave_out_summaries_of_input()
         check_partition_dims(self._config.tpu_config, step.replicas[0].features,
                              step.replicas[0].labels)
-        return ModelInput(plan, step, is_export=False), [hook, OnlyInputEnds()]
+        return step.without_labels() if call.mode == ModeKeys.PREDICT else step, feed, hooks
 
     def _received_input(self, receiver_fn: Callable[[], Any], mode: str) -> "_ReceivedInput":
         """Returns the input of a graph to export, as an input_receiver_fn receives it."""
         receiver = _received(receiver_fn)
         training = mode == ModeKeys.TRAIN
+        plan = self._plan(training=training)
+        if isinstance(receiver.features, dict):  # embedding features may be missing
+            plan = plan.restricted_to(receiver.features)
+        step = received_input(
+            plan, receiver.features, getattr(receiver, "labels", None), training=training,
+            columns=(self._spec and self._spec.feature_columns) or (),
+            tensor_core_columns=self._tensor_core_columns)
         return _ReceivedInput(
-            received_input(self._plan(training=training), receiver.features,
-                           getattr(receiver, "labels", None), training=training,
-                           columns=(self._spec and self._spec.feature_columns) or (),
-                           tensor_core_columns=self._tensor_core_columns),
+            ModelInput(EstimatorCall(mode, plan, is_export=True), step),
             receiver.receiver_tensors, getattr(receiver, "receiver_tensors_alternatives", None))
 
     # From the input of a step to what Estimator runs.
 
-    def _call_model_fn(self, features: Structure, labels: Structure, mode: str,
-                       config: RunConfig) -> EstimatorSpec:
-        with legacy_keras.seeded_initializers(self._config.tf_random_seed):
-            return super()._call_model_fn(features, labels, mode, config)
+    def _built_by(self, without_engine: Callable[..., EstimatorSpec]
+                  ) -> Callable[..., EstimatorSpec]:
+        """Returns the model_fn that Estimator calls, given the one that it calls on a CPU."""
 
-    def _augment_model_fn(self, model_fn: Callable[..., EstimatorSpec],
-                          batch_axis: Sequence[int] | None) -> Callable[..., EstimatorSpec]:
-        without_engine = super()._augment_model_fn(model_fn, batch_axis)
-
-        def augmented(features: Structure, labels: Structure, mode: str, config: RunConfig,
-                      params: Structure) -> EstimatorSpec:
+        def built(features: Structure, labels: Structure, mode: str, config: RunConfig,
+                  params: Structure) -> EstimatorSpec:
             is_for_tpu = mode == EXPORT_FOR_TPU
             mode = ModeKeys.PREDICT if is_for_tpu else mode
-            with tpu_ops.stubs_installed():  # model_fn may sum over replicas
+            with (legacy_keras.seeded_initializers(self._config.tf_random_seed),
+                  tpu_ops.stubs_installed()):  # model_fn may sum over replicas
                 if self._use_engine:
                     checks.check_type(
                         ModelInput, "features", "the input that train(), evaluate(), predict() "
                         "and export_saved_model() of the TPUEstimator build", features,
                         "To extend a model, wrap the model_fn that the constructor takes.")
-                    return self._with_engine(features, mode, config, params, is_for_tpu)
-                teach_savers()  # which reject rows that are not in the order of ids
+                    return self._engine_model().build(features, config, params,
+                                                      is_for_tpu=is_for_tpu)
                 log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                           "embedding columns are variables of the model")
                 features, labels = own_containers((features, labels))
                 return without_engine(features, labels, mode, config, params)
 
-        return augmented
+        return built
 
     def _with_model_fn(self, model_fn: Callable[..., EstimatorSpec]) -> "TPUEstimator":
-        """Returns a copy with another model_fn, on the same directory."""
+        """Returns a copy with another model_fn, with the engine, on the same directory."""
         changed = copy.copy(self)
         changed._user_model_fn = model_fn
-        changed._model_fn = changed._augment_model_fn(model_fn, self._batch_axis)
+        changed._model_fn = changed._built_by(model_fn)
         return changed
 
-    def _with_engine(self, inputs: ModelInput, mode: str, config: RunConfig, params: Structure,
-                     is_for_tpu: bool) -> upstream.model_fn.EstimatorSpec:
-        # As upstream, but with activations as features, as a model expects on a TPU.
-        added_params = ({"use_tpu": is_for_tpu or bool(inputs.plan.tables)} if inputs.is_export
-                        else self._added_params(mode))
-
-        def model_fn(features: Structure, labels: Structure) -> EstimatorSpec:
-            spec = call_model_fn(self._user_model_fn, features, labels, mode, config, params,
-                                 added_params)
-            check_is_spec(spec, mode,
-                          allow_estimator_spec=inputs.is_export or not self._eval_on_tpu)
-            return spec
-
-        spec = self._engine_spec(inputs, mode, model_fn)
-        saver = saver_in_place(inputs.plan, spec.scaffold, is_export=inputs.is_export,
-                               training=mode == ModeKeys.TRAIN)
-        return spec if saver is None else spec._replace(scaffold=tf.compat.v1.train.Scaffold(
-            saver=saver, copy_from_scaffold=spec.scaffold))
-
-    def _engine_spec(self, inputs: ModelInput, mode: str,
-                     model_fn: Callable[[Structure, Structure], EstimatorSpec]
-                     ) -> upstream.model_fn.EstimatorSpec:
-        training = mode == ModeKeys.TRAIN
-        num_replicas = len(inputs.step.replicas)
-        log_start(describe_start(mode, inputs.plan, num_replicas, portable=inputs.is_export),
-                  inputs.plan)
-        graph = tf.compat.v1.get_default_graph()
-        num_ops = len(graph.get_operations())
-        step = build_step(inputs.plan, inputs.step, model_fn, self._updating(training),
-                          training=training,
-                          from_columns=bool(self._spec and self._spec.feature_columns),
-                          checkpoint_num_hosts=self._checkpoint_num_hosts,
-                          servers=self._cluster.servers if training else ())
-        if not inputs.is_export:
-            check_input_is_given(num_ops, tensors_of(inputs.step))
-            self._use_step(step)
-        num_ops = len(graph.get_operations())
-        spec = to_estimator_spec(step.spec)
-        if num_replicas > 1:
-            check_host_is_given(num_ops, tensors_of(replica_tensors(step.spec)), step.inputs)
-        spec = spec._replace(
-            training_hooks=logging_without_input(spec.training_hooks),
-            evaluation_hooks=logging_without_input(spec.evaluation_hooks),
-            prediction_hooks=logging_without_input(spec.prediction_hooks))
-        return self._with_update(spec, step) if training else spec
-
-    def _added_params(self, mode: str) -> dict[str, object]:
-        with self._ctx.with_mode(mode) as ctx:
-            return {"use_tpu": True, "batch_size": ctx.batch_size_for_model_fn,
-                    "context": upstream.tpu_context.TPUContext(ctx, call_from_input_fn=False)}
-
-    def _updating(self, training: bool) -> StepUpdate:
-        if training and self._workers:
-            return SynchronousUpdate(self._workers, self._statistics)
-        return OwnUpdate(self._statistics, self.model_dir if self._config.is_chief else None)
+    def _engine_model(self) -> EngineModel:
+        """Returns the model_fn of the program, and what its graphs have in common."""
+        return EngineModel(
+            self._user_model_fn, context=self._ctx, config=self._config, model_dir=self.model_dir,
+            from_columns=bool(self._spec and self._spec.feature_columns),
+            stored=self._plan(training=False), checkpoint_num_hosts=self._checkpoint_num_hosts,
+            servers=self._cluster.servers, workers=self._workers, eval_on_tpu=self._eval_on_tpu,
+            log_every_n_steps=self._log_steps, length=self._loop_length(),
+            use_step=self._use_step)
 
     def _use_step(self, step: EngineStep) -> None:
-        """Takes a step that this process will run. Tools that record steps extend this method."""
-        self._warm_start(step)
+        """Is called with a step that this process will run, for tools that record it."""
 
-    def _warm_start(self, step: EngineStep) -> None:
-        settings = self._all_warm_start_settings
-        if settings and not tf.train.latest_checkpoint(self.model_dir):
-            warm_start_tables(settings, step.names, step.engine.variables)
-            # Estimator does the rest, and would reject the names of tables.
-            self._warm_start_settings = without_tables(settings, step.names)
-
-    def _with_update(self, spec: upstream.model_fn.EstimatorSpec,
-                     step: EngineStep) -> upstream.model_fn.EstimatorSpec:
-        tell_of_unused_slots(self.model_dir, step.names)
-        updates = [op for op in (spec.train_op, step.update) if op is not None]
-        with tf.control_dependencies(updates):
-            steps_done = tf.identity(tf.compat.v1.train.get_global_step().read_value())
-        with self._ctx.with_mode(ModeKeys.TRAIN) as ctx:
-            hooks = log_hooks(spec.loss, steps_done, ctx.global_batch_size, self._log_steps,
-                              self._training_loop(), self.model_dir)
-        return spec._replace(train_op=tf.group(*updates),
-                             training_hooks=(*step.hooks, *spec.training_hooks, *hooks))
-
-    def _export_all_saved_models(self, export_dir_base: str, *args: object,
-                                 **options: object) -> bytes:
+    def _export_all_saved_models(
+            self, export_dir_base: str,
+            input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+            assets_extra: Mapping[str, str] | None = None, as_text: bool = False,
+            checkpoint_path: str | None = None, strip_default_attrs: bool = True) -> bytes:
         checks.check_can_be_directory("export_dir_base", export_dir_base)
-        if not options.get("checkpoint_path"):
+        if not checkpoint_path:
             with explained_state(self.model_dir):
-                if not tf.train.latest_checkpoint(self.model_dir):
+                checkpoint_path = tf.train.latest_checkpoint(self.model_dir)
+                if not checkpoint_path:
                     raise ValueError(f"Couldn't find trained model at {self.model_dir}. Call "
                                      "train() before, or pass `checkpoint_path`.")
-        self._export_dirs.clear()
-        try:
-            return super()._export_all_saved_models(export_dir_base, *args, **options)
-        except BaseException:
-            for path in self._export_dirs:  # temp-TIMESTAMP, which TensorFlow would leave
-                with contextlib.suppress(tf.errors.OpError):
-                    tf.io.gfile.rmtree(path)
-            raise
-
-    def _add_meta_graph_for_mode(self, builder: tf.compat.v1.saved_model.Builder,
-                                 input_receiver_fn_map: Mapping[str, Callable[[], Any]],
-                                 checkpoint_path: str, save_variables: bool = True,
-                                 mode: str = ModeKeys.PREDICT,
-                                 export_tags: Sequence[str] | None = None,
-                                 check_variables: bool = True,
-                                 strip_default_attrs: bool = True) -> None:
-        self._export_dirs.add(builder._export_dir)
-        input_receiver_fn_map = {
-            key: functools.partial(self._received_input, receiver_fn, key) if self._use_engine
+        receivers = {
+            mode: functools.partial(self._received_input, receiver_fn, mode) if self._use_engine
             else functools.partial(_received, receiver_fn)
-            for key, receiver_fn in input_receiver_fn_map.items()}
-        add = functools.partial(
-            upstream.estimator.Estimator._add_meta_graph_for_mode, self, builder,
-            checkpoint_path=checkpoint_path, strip_default_attrs=strip_default_attrs)
-        add_meta_graphs(add, input_receiver_fn_map, mode, for_cpu=self._export_to_cpu,
-                        for_tpu=self._export_to_tpu, save_variables=save_variables,
-                        export_tags=export_tags, check_variables=check_variables)
+            for mode, receiver_fn in input_receiver_fn_map.items()}
+        with _layouts_saved():
+            return export.write(
+                export.Export(export_dir_base, receivers, checkpoint_path, assets_extra, as_text,
+                              strip_default_attrs, for_cpu=self._export_to_cpu,
+                              for_tpu=self._export_to_tpu),
+                functools.partial(upstream.estimator.Estimator._add_meta_graph_for_mode, self))
+
+
+def _layouts_saved() -> contextlib.AbstractContextManager[None]:
+    """Makes Savers record and obey the layouts of tables; `install()` does it for good."""
+    return patch.applied(patch_table.SAVERS)
 
 
 def _received(receiver_fn: Callable[[], Any]) -> Any:
@@ -530,41 +578,3 @@ def _received(receiver_fn: Callable[[], Any]) -> Any:
                  "result of the input receiver function",
                  "a ServingInputReceiver or SupervisedInputReceiver", receiver)
     return receiver
-
-
-def add_meta_graphs(add_for_mode: Callable[..., None],
-                    input_receiver_fns: Mapping[str, Callable[[], object]], mode: str, *,
-                    for_cpu: bool, for_tpu: bool, save_variables: bool,
-                    export_tags: Sequence[str] | None, check_variables: bool) -> None:
-    """Adds the graph of a mode, and in PREDICT one that clients load by the tags of a TPU.
-
-    Args:
-        add_for_mode: adds one; takes input_receiver_fns, and by keyword the arguments of
-            `Estimator._add_meta_graph_for_mode`.
-        input_receiver_fns: mode -> function that receives the inputs.
-        mode: TRAIN, EVAL or PREDICT.
-        for_cpu: `export_to_cpu` of the TPUEstimator.
-        for_tpu: `export_to_tpu` of the TPUEstimator.
-        save_variables: whether the first graph saves the variables.
-        export_tags: tags of the first graph; None for those of the mode.
-        check_variables: whether the first graph has to have variables.
-
-    Raises:
-        ValueError: if both exports are disabled.
-    """
-    if not for_cpu and not for_tpu:
-        raise ValueError("One of export_to_cpu and export_to_tpu must be true. Leave "
-                         "`export_to_cpu` out of the TPUEstimator's arguments.")
-    has_tpu_tags = for_tpu and mode == ModeKeys.PREDICT
-    if for_cpu or not has_tpu_tags:
-        add_for_mode(input_receiver_fns, mode=mode, save_variables=save_variables,
-                     export_tags=export_tags, check_variables=check_variables)
-        save_variables = check_variables = False  # the builder holds them
-    if has_tpu_tags:
-        tf.compat.v1.logging.info(
-            "tpu_estimator_embedding: export_to_tpu=True: clients that load the tags %s get "
-            "the graph for CPU and GPU under them%s", _TPU_TAGS, "; tf.saved_model.load needs "
-            "tags=['serve'] or these where a model has both." if for_cpu else ".")
-        add_for_mode({EXPORT_FOR_TPU: input_receiver_fns[mode]}, mode=EXPORT_FOR_TPU,
-                     save_variables=save_variables, export_tags=_TPU_TAGS,
-                     check_variables=check_variables)

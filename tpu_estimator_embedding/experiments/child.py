@@ -6,10 +6,8 @@ its arguments. The process writes the result to the directory of the run.
 """
 
 import contextlib
-import ctypes
 import os
 import pathlib
-import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -20,13 +18,10 @@ from tpu_estimator_embedding.experiments.setting import setting_of
 # Exit status of a child to whose program no setting can be applied.
 CANNOT_OVERRIDE = 78
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main(job_path: str) -> int:
     """Runs the program of a job; returns the exit status."""
     job = files.read_json(pathlib.Path(job_path))
-    _end_with_parent(job["parent"])
     if job["cores"]:
         os.sched_setaffinity(0, job["cores"])  # before TensorFlow counts them
     run = Run(pathlib.Path(job["sweep_directory"]), setting_of(job["setting"]), job["seed"])
@@ -83,14 +78,6 @@ def _starter(name: str, is_module: bool,
 
     run = program_runner.run_module if is_module else program_runner.run_file
     return lambda set_up: run(name, arguments, set_up)
-
-
-def _end_with_parent(parent: int) -> None:
-    """Ends this process when the process of the sweep is killed (on Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # the parent was killed before
-            sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def sweep(make_estimator: "Callable[[], TPUEstimator]",
     """Trains and evaluates an estimator once for every setting and seed.
 
     Successful runs are not repeated, so calling it again continues an interrupted sweep, or adds
-    settings or seeds. A failed run is a row of the results with the error. Besides the runs, `out`
+    settings or seeds. A failed run is a row of the results with the error. `out` also
     gets `report.html`, figures, `results.csv`, `results.json` and event files for TensorBoard.
 
         results = sweep(make_estimator, [0, 0.1, 1, "warmup:1000"], train_input_fn=train_input_fn,
@@ -54,7 +54,7 @@ def sweep(make_estimator: "Callable[[], TPUEstimator]",
         target: a value of the metric; the report also compares the steps until it is reached.
         figures: formats of the figures for papers beside the page: some of `png`, `svg` and
             `pdf`; none for the page only.
-        log: trackers that also get the runs and the report: some of `mlflow` and `wandb`.
+        log: trackers that also get the runs and the report: `mlflow`.
 
     Raises:
         TypeError: if an argument has another type.
@@ -74,7 +74,7 @@ def sweep(make_estimator: "Callable[[], TPUEstimator]",
     checks.check_positive_int("max_steps", max_steps)
     checks.check_positive_int("evaluations", evaluations)
     check_formats(figures)
-    run_records.check_trackers(log)
+    run_records.check_trackers(log, "log")
     directory = SweepDirectory(pathlib.Path(out).resolve(), tuple(settings_of(settings)), seeds,
                                metric, target, argument="`out`")
     made_by = getattr(make_estimator, "func", make_estimator)  # of a functools.partial

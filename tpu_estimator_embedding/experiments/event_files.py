@@ -98,8 +98,9 @@ def _events(path: pathlib.Path) -> Iterator[event_pb2.Event]:
         for record in _records(path):
             yield event_pb2.Event.FromString(record)
     except (ValueError, message.DecodeError) as error:
-        warnings.warn(f"{path} is damaged, or no event file: {error}. The rest of it is left out "
-                      "of the report. Move the file away if it is not of this model.", stacklevel=2)
+        warnings.warn(
+            f"{path} is damaged, or not an event file: {error}. The report leaves out the rest of "
+            "it. Move the file away if it is not of this model.", stacklevel=2)
 
 
 def _records(path: pathlib.Path) -> Iterator[bytes]:

@@ -183,8 +183,8 @@ def _tables_part(tables: Mapping[str, Any]) -> str:
         "</select></label></p>\n"
         '<div id="table-plot" class="plot" role="group" aria-label="Statistics of tables over '
         'steps"></div>\n<p>It was <span id="table-steps"></span>. Choose several tables with Ctrl '
-        "or Shift. Of one run every table has a colour; of several, the colour is that of the "
-        "run, and the line style that of the table.</p>")
+        "or Shift. With one run, colours show tables; with several, colours show runs and line "
+        "styles show tables.</p>")
 
 
 def _settings_part(settings: Sequence[str], metrics: Sequence[str]) -> str:

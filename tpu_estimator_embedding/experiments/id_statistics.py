@@ -130,7 +130,7 @@ def sample(captured: Captured, plan: EmbeddingPlan, count: int) -> list[dict[str
                 for key in (feature.name, feature.weight_key) if key is not None}
         call_input_fn = estimator._call_input_fn(captured.method_arguments["input_fn"], _TRAIN)
         reading = read_input(ctx, call_input_fn, keys, estimator._batch_axis)
-        tensors = [_tensors(plan, features) for features, _ in reading.read()]
+        tensors = [_tensors(plan, features) for features, _ in reading.read().of_replicas]
         initialize = [tf.compat.v1.global_variables_initializer(),
                       tf.compat.v1.local_variables_initializer(),
                       tf.compat.v1.tables_initializer()]

@@ -73,15 +73,15 @@ def paper(formats: Sequence[str]) -> Look:
         small=7, line=1.2, dpi=_DPI, is_for_paper=True)
 
 
-def add_figures(parser: argparse.ArgumentParser, otherwise: str = "") -> None:
-    """Adds the option `--figures`; `otherwise` says what else the default may be."""
+def add_figures(parser: argparse.ArgumentParser) -> None:
+    """Adds the option `--figures`."""
     parser.add_argument("--figures", metavar="FORMATS",
                         help="formats of the figures beside the page, which fit the columns of a "
-                        f"paper ({','.join(figures.FORMATS)}{otherwise})")
+                        f"paper ({','.join(figures.FORMATS)})")
 
 
-def read_formats(text: str | None, default: Sequence[str] = figures.FORMATS) -> tuple[str, ...]:
-    """Returns the formats that `--figures` names; without it, the default.
+def read_formats(text: str | None) -> tuple[str, ...]:
+    """Returns the formats that `--figures` names; without it, all.
 
     >>> read_formats("pdf,svg")
     ('pdf', 'svg')
@@ -90,7 +90,7 @@ def read_formats(text: str | None, default: Sequence[str] = figures.FORMATS) -> 
         ValueError: if a name is none of a format, or comes twice.
     """
     if text is None:
-        return tuple(default)
+        return figures.FORMATS
     formats = tuple(text.split(","))
     _check_formats(formats, "--figures", ", with commas between them", text)
     return formats

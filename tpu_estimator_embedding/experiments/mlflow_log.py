@@ -33,7 +33,7 @@ def write(directory: pathlib.Path, runs: Sequence[RunRecord], files: Sequence[pa
     Raises:
         TrackerError: if MLflow does not take them.
     """
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would tell its makers
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # off by default
     import mlflow
     logging.getLogger("alembic").setLevel(logging.WARNING)  # 50 lines about a new store's tables
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report on one model, from its checkpoints and event files, also while it is trained."""
+"""The report on models, from checkpoints and event files, also while they are trained."""
 
 import dataclasses
 import importlib.metadata
 import pathlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,7 @@ from tpu_estimator_embedding.checkpoint.files import find_checkpoint
 from tpu_estimator_embedding.checkpoint.inspection import NORM_EDGES, CheckpointReport, inspect
 from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
-from tpu_estimator_embedding.experiments import explorer, html_page, pictures, plots
+from tpu_estimator_embedding.experiments import explorer, html_page, plots, report
 from tpu_estimator_embedding.experiments.event_files import (
     TABLE_STATISTICS,
     TRAINING_LOSS,
@@ -26,7 +26,8 @@ from tpu_estimator_embedding.experiments.event_files import (
     steps_measured,
     table_curves,
 )
-from tpu_estimator_embedding.experiments.files import write_text
+from tpu_estimator_embedding.experiments.report import Section, file_name
+from tpu_estimator_embedding.experiments.results import is_of_training
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 _TRIES = 5  # training deletes old checkpoints, possibly while one is read
@@ -38,12 +39,12 @@ _DISTRIBUTIONS = ("tensorflow", "tf-keras", "tf-estimator-nightly", "tensorflow-
 Figures = list[plots.Figure]
 
 
-def write_report(model_dir: pathlib.Path, out: pathlib.Path,
+def write_report(model_dirs: Sequence[pathlib.Path], out: pathlib.Path,
                  formats: Sequence[str] = figures.FORMATS) -> list[pathlib.Path]:
-    """Writes `report.html` and its figures.
+    """Writes `report.html` and its figures: on one model, or on what several have in common.
 
     Args:
-        model_dir: directory of an Estimator, which may be training.
+        model_dirs: directories of Estimators, which may be training.
         out: directory of the files.
         formats: formats of the figures beside the page, some of `figures.FORMATS`.
 
@@ -51,33 +52,82 @@ def write_report(model_dir: pathlib.Path, out: pathlib.Path,
         The paths of the files, starting with the page.
 
     Raises:
-        FileNotFoundError: if there is neither a checkpoint nor an event file.
+        ValueError: if a directory is given twice.
+        FileNotFoundError: if there is neither a checkpoint nor an event file; of several, if one
+            has no event file with a scalar.
     """
+    if len(model_dirs) == 1:
+        model_dir = model_dirs[0].resolve()
+        name = f"{model_dir.parent.name}/{model_dir.name}"
+        return report.write(out, f"Model in {name}", _sections_of_one(model_dir, name), formats)
+    return report.write(out, f"Comparison of {len(model_dirs)} models",
+                        _sections_of_several(model_dirs), formats)
+
+
+def _sections_of_one(model_dir: pathlib.Path, name: str) -> list[Section]:
     curves = read_scalars(model_dir)
     found = _read_newest(model_dir) if model_dir.is_dir() else None
     if found is None and not curves:
         raise FileNotFoundError(checks.complaint(
             "MODEL_DIR", "a directory with a checkpoint or event files", str(model_dir)))
-    out.mkdir(parents=True, exist_ok=True)
-    parts = [html_page.paragraph(_opening(model_dir, curves, found and found[0]))]
+    newest, contents = found or (None, None)
     planned = _curve_figures({name: points for name, points in curves.items()
                               if len(points) > 1})
-    if found is not None:
-        parts += [html_page.heading("Tables"), html_page.table(_table_rows(found[0]))]
-        planned += _table_figures(found[0])
-    drawn, files = pictures.draw(planned, out, formats)
-    name = f"{model_dir.parent.name}/{model_dir.name}"
-    parts += explorer.section([explorer.ExploredRun(
-        name, name, {}, {metric: points[-1][1] for metric, points in curves.items()
-                         if not metric.startswith("training/") or metric == TRAINING_LOSS},
-        curves)], TRAINING_LOSS, has_seeds=False)
-    parts += [html_page.heading("Curves"), *drawn, *_single_values(curves)]
-    if found is not None:
-        parts += _neighbour_parts(found[1])
-    parts += [html_page.heading("Versions"), html_page.table(_versions())]
-    page = out / "report.html"
-    write_text(page, html_page.page(f"Model in {name}", parts))
-    return [page, *files]
+    shown = [metric for metric in curves
+             if not metric.startswith("training/") or metric == TRAINING_LOSS]
+    return [
+        Section("", [html_page.paragraph(_opening(model_dir, curves, newest))]),
+        Section("Tables", [html_page.table(_table_rows(newest))] if newest else []),
+        _exploring({name: curves}, shown, TRAINING_LOSS),
+        Section("Curves", [*planned, *(_table_figures(newest) if newest else []),
+                           *_single_values(curves)]),
+        Section("Neighbours of hot rows", _neighbour_parts(contents) if contents else []),
+        Section("Versions", [html_page.table(_versions())])]
+
+
+def _sections_of_several(model_dirs: Sequence[pathlib.Path]) -> list[Section]:
+    names = [str(path) for path in model_dirs]
+    checks.check(len({path.resolve() for path in model_dirs}) == len(names), "MODEL_DIR",
+                 "different directories", names)
+    curves_of = {name: read_scalars(path) for name, path in zip(names, model_dirs, strict=True)}
+    for name, curves in curves_of.items():
+        if not curves:
+            raise FileNotFoundError(
+                f"No event file in {name} has a scalar. Give directories of models that have "
+                "recorded their loss, or leave it out.")
+    metrics = _metrics(curves_of)
+    planned = [_curve(file_name(metric), metric, {name: curves[metric] for name, curves in lines})
+               for metric in metrics
+               if (lines := [(name, curves) for name, curves in curves_of.items()
+                             if len(curves.get(metric, ())) > 1])]
+    return [
+        Section("", [html_page.paragraph(
+            "Last values. Each model is one run, so n = 1 of every number."),
+            html_page.table(_last_values(curves_of, metrics))]),
+        _exploring(curves_of, metrics, metrics[0]),
+        Section("Figures", planned)]
+
+
+def _exploring(curves_of: Mapping[str, Curves], metrics: Sequence[str], first: str) -> Section:
+    return Section("", explorer.section([explorer.ExploredRun(
+        name, name, {}, {metric: curves[metric][-1][1] for metric in metrics if metric in curves},
+        curves) for name, curves in curves_of.items()], first, has_seeds=False))
+
+
+def _metrics(curves_of: Mapping[str, Curves]) -> list[str]:
+    """The metrics of evaluations and the training loss; if there are none, all scalars."""
+    names = list(dict.fromkeys(name for curves in curves_of.values() for name in curves))
+    return [name for name in names if name == TRAINING_LOSS or not is_of_training(name) and (
+        not name.endswith("global_step"))] or names
+
+
+def _last_values(curves_of: Mapping[str, Curves], metrics: Sequence[str]) -> list[list[str]]:
+    rows = [["model", "last step", *metrics]]
+    for name, curves in curves_of.items():
+        last = max(points[-1][0] for points in curves.values())
+        rows.append([name, f"{last:,}", *(
+            f"{curves[metric][-1][1]:.4g}" if metric in curves else "-" for metric in metrics)])
+    return rows
 
 
 def _read_newest(model_dir: pathlib.Path) -> tuple[CheckpointReport, CheckpointContents] | None:
@@ -107,18 +157,20 @@ def _opening(model_dir: pathlib.Path, curves: Curves, report: CheckpointReport |
 def _curve_figures(curves: Curves) -> Figures:
     planned: Figures = []
     for metric, members in _evaluations(curves).items():
-        planned.append(_curve(f"evaluation_{file_name(metric)}", metric, members, curves))
+        planned.append(_curve(f"evaluation_{file_name(metric)}", metric, {
+            label: curves[name] for name, label in members.items()}))
     if TRAINING_LOSS in curves:
         planned.insert(0, _curve("training_loss", "training loss", {
-            TRAINING_LOSS: "training loss"}, curves))
+            "training loss": curves[TRAINING_LOSS]}))
     for name, unit in _SPEEDS.items():
         if name in curves:
-            planned.append(_curve("speed", unit, {name: "training"}, curves))
+            planned.append(_curve("speed", unit, {"training": curves[name]}))
             break
     planned += [_of_tables(statistic, tables)
                 for statistic, tables in table_curves(curves).items()]
     for group, members in _groups(curves).items():
-        planned.append(_curve(f"training_{file_name(group)}", group, members, curves))
+        planned.append(_curve(f"training_{file_name(group)}", group, {
+            label: curves[name] for name, label in members.items()}))
     return planned
 
 
@@ -167,8 +219,9 @@ def _of_tables(statistic: str, tables: Curves) -> plots.Figure:
         plots.curves, f"Tables: {words}", "global step", words, lines)
 
 
-def _curve(file: str, title: str, labels: dict[str, str], curves: Curves) -> plots.Figure:
-    lines = {label: [plots.smoothed(curves[name])] for name, label in labels.items()}
+def _curve(file: str, title: str, curves: Curves) -> plots.Figure:
+    """The figure of values over steps, a line for each label."""
+    lines = {label: [plots.smoothed(points)] for label, points in curves.items()}
     return file, f"{title} over steps.", partial(
         plots.curves, f"{title} over steps", "global step", title, lines)
 
@@ -220,7 +273,7 @@ def _neighbour_parts(contents: CheckpointContents) -> list[str]:
             for row in hot_rows(table)]
     if len(rows) == 1:
         return []
-    return [html_page.heading("Neighbours of hot rows"), html_page.paragraph(
+    return [html_page.paragraph(
         "Hot rows have accumulated the largest gradients or, with optimizers that do not "
         "accumulate them, have the largest norms."), html_page.table(rows)]
 
@@ -235,11 +288,6 @@ def _versions() -> list[list[str]]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return rows
-
-
-def file_name(name: str) -> str:
-    """Returns a name of a scalar as that of a file."""
-    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tpu_estimator_embedding
 from tpu_estimator_embedding.experiments.files import write_text
 from tpu_estimator_embedding.experiments.setting import Setting
-from tpu_estimator_embedding.runtime.estimator_methods import replaced
+from tpu_estimator_embedding.runtime.interception import estimators_intercepted
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -48,7 +48,7 @@ class Overrides:
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """Applies the overrides inside the context."""
-        with replaced("__init__", self._construct), replaced("train", self._train):
+        with estimators_intercepted({"__init__": self._construct, "train": self._train}):
             yield
 
     @property
@@ -65,7 +65,7 @@ class Overrides:
         if not self._has_tables:
             raise CannotOverrideError(
                 "The program's TPUEstimator has no embedding_config_spec, so there are no tables "
-                "whose settings could be overridden.")
+                "whose settings could be overridden. Give it one.")
 
     def _construct(self, original: Callable[..., None], estimator: "TPUEstimator",
                    arguments: dict[str, Any]) -> None:
@@ -73,10 +73,9 @@ class Overrides:
         if spec is not None:
             if not arguments["use_tpu"]:
                 raise CannotOverrideError(
-                    "The program constructs its TPUEstimator with use_tpu=False, which trains "
-                    "tables with the model's own optimizer, so gradient multiplier, learning rate "
-                    "and clipping_limit have no effect. Run it with use_tpu=True, which does not "
-                    "need a TPU here.")
+                    "The program constructs its TPUEstimator with use_tpu=False, where the model's "
+                    "optimizer trains the tables and their settings have no effect. Run it with "
+                    "use_tpu=True, which needs no TPU here.")
             arguments["embedding_config_spec"] = self._setting.applied_to(spec)
         self._override_config(arguments)
         original(**arguments)

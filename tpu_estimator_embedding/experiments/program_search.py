@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import tqdm
 
-from tpu_estimator_embedding.experiments import processes, program_sweep
+from tpu_estimator_embedding.experiments import program_sweep
+from tpu_estimator_embedding.experiments.jobs import Job, run_all
 from tpu_estimator_embedding.experiments.results import RunResult, collect
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.search import Search
@@ -42,15 +43,15 @@ def run_trials(sweep: SweepDirectory, program: program_sweep.Program, jobs: int,
     watch = _Watch(search)
     with tqdm.tqdm(total=trials, initial=min(search.count, trials), unit="trial",
                    desc="Search") as line:
-        def next_jobs() -> Iterator[processes.Job]:
+        def next_jobs() -> Iterator[Job]:
             while (run := search.next_run(trials)) is not None:
                 run_of[run.name] = run
                 yield program_sweep.job_of(run)
 
-        def started(job: processes.Job, place: int) -> list[str]:
+        def started(job: Job, place: int) -> list[str]:
             return program_sweep.start(sweep, program, run_of[job.name], shares[place])
 
-        def ended(job: processes.Job, status: int) -> None:
+        def ended(job: Job, status: int) -> None:
             run = run_of[job.name]
             program_sweep.note_end(run, status, watch.pruned_at.get(job.name))
             result = collect(run)
@@ -61,11 +62,11 @@ def run_trials(sweep: SweepDirectory, program: program_sweep.Program, jobs: int,
             if len(ends) == _MOST_FAILURES and not search.has_successes:
                 raise ValueError(_failures(result))
 
-        def waiting(running: list[processes.Job]) -> list[str]:
+        def waiting(running: list[Job]) -> list[str]:
             program_sweep.show_progress(line, [run_of[job.name] for job in running])
             return [job.name for job in running if prune and watch.is_hopeless(run_of[job.name])]
 
-        processes.run_all(next_jobs(), jobs, ended, waiting, started)
+        run_all(next_jobs(), jobs, ended, waiting, started)
 
 
 def _failures(last: RunResult) -> str:

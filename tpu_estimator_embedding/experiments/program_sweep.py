@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import tqdm
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.experiments import processes
 from tpu_estimator_embedding.experiments.child import CANNOT_OVERRIDE
 from tpu_estimator_embedding.experiments.files import write_json
+from tpu_estimator_embedding.experiments.jobs import Job, last_words, python_module, run_all
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
 
@@ -65,24 +65,24 @@ def run_missing(sweep: SweepDirectory, program: Program, jobs: int) -> None:
     run_of = {run.name: run for run in missing}
     with tqdm.tqdm(total=len(sweep.runs), initial=len(sweep.runs) - len(missing), unit="run",
                    desc="Sweep") as line:
-        def started(job: processes.Job, place: int) -> list[str]:
+        def started(job: Job, place: int) -> list[str]:
             return start(sweep, program, run_of[job.name], shares[place])
 
-        def ended(job: processes.Job, status: int) -> None:
+        def ended(job: Job, status: int) -> None:
             run = run_of[job.name]
             note_end(run, status)
             show_end(line, run)
             sweep.check_metric(run)
 
-        processes.run_all(
+        run_all(
             list(map(job_of, missing)), jobs, ended, lambda running: show_progress(
                 line, [run_of[job.name] for job in running]), started)
 
 
-def job_of(run: Run) -> processes.Job:
+def job_of(run: Run) -> Job:
     """Returns the process of a run, whose directory exists afterwards."""
     run.directory.mkdir(parents=True, exist_ok=True)
-    return processes.Job(run.name, processes.python_module(_CHILD), run.log)
+    return Job(run.name, python_module(_CHILD), run.log)
 
 
 def start(sweep: SweepDirectory, program: Program, run: Run, cores: Sequence[int]) -> list[str]:
@@ -110,7 +110,7 @@ def _job(sweep: SweepDirectory, program: Program, run: Run, cores: Sequence[int]
          ) -> dict[str, object]:
     return {"sweep_directory": str(sweep.path), "setting": run.setting.texts, "seed": run.seed,
             "program": program.name, "is_module": program.is_module, "is_tf1": program.is_tf1,
-            "arguments": program.arguments_of(run), "cores": list(cores), "parent": os.getpid()}
+            "arguments": program.arguments_of(run), "cores": list(cores)}
 
 
 def note_end(run: Run, status: int, pruned_at: int | None = None) -> None:
@@ -124,11 +124,11 @@ def note_end(run: Run, status: int, pruned_at: int | None = None) -> None:
     Raises:
         ValueError: if no setting can be applied to the program.
     """
-    reason = processes.last_words(run.log)
+    reason = last_words(run.log)
     if status == CANNOT_OVERRIDE:
         raise ValueError(reason.partition(": ")[2])
     if pruned_at is not None:
-        if run.outcome is None:  # else it was done before it was told to stop
+        if run.outcome is None:  # else it ended before the request to stop
             run.end({"pruned": pruned_at})
         return
     if status < 0:

@@ -14,7 +14,10 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.experiments.event_files import Curves
 from tpu_estimator_embedding.experiments.results import Results, RunResult
 
-TRACKERS = ("mlflow", "wandb")
+TRACKERS = ("mlflow",)
+_WANDB = ("gone. Weights & Biases reads event files itself: call "
+          "`wandb.init(sync_tensorboard=True)` in the program, or run `wandb sync "
+          "--sync-tensorboard` of wandb 0.29 or older on a directory of `runs`.")
 
 
 class TrackerError(RuntimeError):
@@ -61,19 +64,16 @@ def _record(result: RunResult) -> RunRecord:
         hashlib.sha256(json.dumps(content).encode("utf-8")).hexdigest()[:16])
 
 
-def check_trackers(names: Sequence[str]) -> None:
-    """Raises ValueError unless the argument `log` names trackers that are installed."""
-    checks.check(not isinstance(names, str) and set(names) <= set(TRACKERS), "log",
+def check_trackers(names: Sequence[str], argument: str) -> None:
+    """Raises ValueError unless an argument names trackers that are installed."""
+    if not isinstance(names, str) and "wandb" in names:
+        raise ValueError(f"`{argument}` with wandb is {_WANDB}")
+    checks.check(not isinstance(names, str) and set(names) <= set(TRACKERS), argument,
                  f"some of {', '.join(TRACKERS)} in a list", names)
     for name in names:
-        check_installed(name, f"log={list(names)}")
-
-
-def check_installed(tracker: str, option: str) -> None:
-    """Raises ValueError if a tracker, which an option asks for, is not installed."""
-    if importlib.util.find_spec(tracker) is None:
-        raise ValueError(f"`{option}` needs {tracker}, which is not installed. Run "
-                         f"`pip install 'tpu_estimator_embedding[{tracker}]'`.")
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(f"`{argument}` with {name} needs {name}, which is not installed. Run "
+                             f"`pip install 'tpu_estimator_embedding[{name}]'`.")
 
 
 def write(tracker: str, results: Results, files: Sequence[pathlib.Path]) -> str:

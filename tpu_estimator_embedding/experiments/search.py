@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A search for the best setting with Optuna, which is kept in the sweep's directory.
 
-Every trial is a run of a setting. Optuna suggests the setting, is told the metric as the run
-evaluates, and says which runs are hopeless. What it was told is in `search.journal`, so that a
+Every trial is a run of a setting. Optuna suggests the setting, receives the metric as the run
+evaluates, and says which runs are hopeless. What it received is in `search.journal`, so that a
 search goes on after its process was killed.
 """
 
@@ -94,7 +94,7 @@ class Search:
             if isinstance(item, Range) else optuna.distributions.CategoricalDistribution(
                 item.values)) for name, item in space.items()}
         self._trials: dict[Setting, list[optuna.Trial]] = {}  # of runs that are going on
-        self._told: dict[int, int] = {}  # number of a trial -> the last step of which it told
+        self._told: dict[int, int] = {}  # number of a trial -> the last step that was reported
 
     @property
     def settings(self) -> list[Setting]:

@@ -87,9 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-pruning", action="store_true",
                         help="let a search run every trial to its end, hopeless ones too")
     add_figures(parser)
-    parser.add_argument("--log", nargs="+", choices=run_records.TRACKERS, default=[],
-                        help="also write the runs to a tracker on this machine: MLflow, or Weights "
-                        "& Biases")
+    parser.add_argument("--log", nargs="+", metavar="TRACKER", default=[],
+                        help="also write the runs to a tracker on this machine: mlflow")
     parser.add_argument("--out", default="sweep", metavar="DIR",
                         help="directory of the sweep (%(default)s)")
 
@@ -102,10 +101,9 @@ def run(args: argparse.Namespace) -> int:
             _check_alone()
             program_sweep.share_cores(args.jobs)
             formats = read_formats(args.figures)
-            for tracker in args.log:
-                run_records.check_installed(tracker, f"--log {tracker}")
+            run_records.check_trackers(args.log, "--log")
             task = (_search_of if args.search else _grid_of)(args, program, formats, until_end)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             print(f"{_PREFIX}{error}", file=sys.stderr)
             return 2
         if not figures.can_draw():

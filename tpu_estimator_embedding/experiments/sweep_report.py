@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tpu_estimator_embedding import figures
-from tpu_estimator_embedding.experiments import explorer, html_page, pictures, plots
+from tpu_estimator_embedding.experiments import explorer, html_page, plots, report
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, table_curves
-from tpu_estimator_embedding.experiments.files import write_text
+from tpu_estimator_embedding.experiments.report import Section
 from tpu_estimator_embedding.experiments.results import Results, RunResult, rounded, summary_rows
 from tpu_estimator_embedding.experiments.setting import Setting
 
@@ -51,23 +51,22 @@ def write_report(results: Results, subject: Sequence[str], search: SearchReport 
     Returns:
         The paths of the files, starting with the page.
     """
-    drawn, files = pictures.draw([*_search_figures(results, search), *_figures(results)],
-                                 results.directory, formats)
-    parts = [html_page.paragraph(_opening(results)),
-             html_page.table(summary_rows(results)),
-             html_page.paragraph(
-                 "± is the standard deviation of three or more runs with different seeds. The "
-                 "column runs has their number n. A program's own seed is seed 0. "
-                 "examples/s excludes the first step of each training session."),
-             *explorer.section(_explored(results), results.metric, has_seeds=True)]
-    parts += [html_page.heading("Figures"), *drawn,
-              html_page.heading("What was run"), html_page.preformatted(shlex.join(subject)),
-              html_page.table(_run_rows(results)),
-              html_page.paragraph("TensorBoard shows the curves, the tables and the settings:"),
-              html_page.preformatted(f"tensorboard --logdir {shlex.quote(str(results.directory))}")]
-    page = results.directory / "report.html"
-    write_text(page, html_page.page(f"Sweep of {_name(subject)}", parts))
-    return [page, *files]
+    return report.write(results.directory, f"Sweep of {_name(subject)}", [
+        Section("", [
+            html_page.paragraph(_opening(results)),
+            html_page.table(summary_rows(results)),
+            html_page.paragraph(
+                "± is the standard deviation of three or more runs with different seeds. The "
+                "column runs has their number n. A program's own seed is seed 0. "
+                "examples/s excludes the first step of each training session.")]),
+        Section("", explorer.section(_explored(results), results.metric, has_seeds=True)),
+        Section("Figures", [*_search_figures(results, search), *_figures(results)]),
+        Section("What was run", [
+            html_page.preformatted(shlex.join(subject)),
+            html_page.table(_run_rows(results)),
+            html_page.paragraph("TensorBoard shows the curves, the tables and the settings:"),
+            html_page.preformatted(
+                f"tensorboard --logdir {shlex.quote(str(results.directory))}")])], formats)
 
 
 def _explored(results: Results) -> list[explorer.ExploredRun]:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts embedding columns to the tables and features that they describe."""
 
+import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column_v2 as fc_v2
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
@@ -14,6 +18,7 @@ from tpu_estimator_embedding.feature_column.column_checks import (
     is_tensor_core_column,
     is_tpu_column,
 )
+from tpu_estimator_embedding.plan.embedding_plan import initializer_object
 from tpu_estimator_embedding.types import COLUMN_TABLE_PREFIX
 
 
@@ -52,6 +57,7 @@ def columns_to_configs(columns: Sequence[EmbeddingColumn]
                      "Give the second column a copy of the feature under another key.",
                      sentence=f"Feature column {feature_name} is used with multiple embeddings "
                      "and this is not supported.")
+        _warn_of_raw_ids(feature_name, column.categorical_column)
         features[feature_name] = FeatureConfig(
             table_name, column.get_max_sequence_length(), column.get_weight_key_name())
         table = _to_table_config(column)
@@ -73,9 +79,36 @@ def _check_kind(column: object) -> None:
             sentence=f"Unsupported feature column {type(column)}."))
 
 
+def _warn_of_raw_ids(feature: str, column: Any) -> None:
+    """Warns of ids that the categorical column changes without a TPU.
+
+    Strings never get here: input_fn has to map them to ids.
+    """
+    while hasattr(column, "categorical_column"):  # of weights, or of a sequence
+        column = column.categorical_column
+    if isinstance(column, fc_v2.IdentityCategoricalColumn):
+        if column.default_value is None:
+            return
+        ignored = f"default_value {column.default_value}"
+    elif not getattr(column, "dtype", tf.int64).is_integer:
+        return
+    else:
+        ignored = "hash" if hasattr(column, "hash_bucket_size") else "vocabulary"
+    _warn_once(f"Feature {feature!r} looks up its ids unchanged, as on a TPU: the {ignored} of its "
+               "categorical column is not applied, as it is with use_tpu=False. Apply it in "
+               "input_fn, or use categorical_column_with_identity.")
+
+
+@functools.cache  # warns once in a process
+def _warn_once(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
+
+
 def _to_table_config(column: EmbeddingColumn) -> TableConfig:
     vocabulary_size, dimension = column.get_embedding_table_size()
-    return TableConfig(int(vocabulary_size), int(dimension), column.get_initializer(),
+    initializer = initializer_object(
+        column.get_initializer(), f"initializer of the column of {column.get_feature_key_name()!r}")
+    return TableConfig(int(vocabulary_size), int(dimension), initializer,
                        column.get_combiner(), learning_rate_fn=column.get_learning_rate_fn())
 
 

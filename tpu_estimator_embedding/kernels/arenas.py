@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has all threads allocate from one arena, in which memory that a step frees stays mapped.
 
-glibc gives each thread of TensorFlow's pools an arena of its own. It returns the memory of large
+glibc gives each thread of TensorFlow's pools its own arena. It returns the memory of large
 tensors to Linux when they are freed there, so every step faults them in again, page by page: 40 %
 of the CPU time of a DLRM's step. The main arena adapts to what a program frees, and keeps it.
 """
@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 
-from tpu_estimator_embedding.kernels import settings
+from tpu_estimator_embedding import settings
 
 _MOST_CORES = 16  # the lock of one arena was not measured with more
 _M_ARENA_MAX = -8  # of glibc's malloc.h
@@ -34,13 +34,13 @@ def share() -> str:
 
 
 def _reason_against() -> str:
-    chosen = os.environ.get(settings.ONE_ARENA)
+    chosen = os.environ.get(settings.ONE_ARENA.variable)  # unchecked: `load.kernels` refuses others
     if chosen == "off":
-        return f"{settings.ONE_ARENA}=off"
+        return f"{settings.ONE_ARENA.variable}=off"
     if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
         return "its C library is not glibc"
     if "MALLOC_ARENA_MAX" in os.environ or "arena" in os.environ.get("GLIBC_TUNABLES", ""):
         return "the environment chooses a number"
     if chosen != "on" and len(os.sched_getaffinity(0)) > _MOST_CORES:
-        return f"more than {_MOST_CORES} cores; {settings.ONE_ARENA}=on limits them to one"
+        return f"more than {_MOST_CORES} cores; {settings.ONE_ARENA.variable}=on limits them to one"
     return ""

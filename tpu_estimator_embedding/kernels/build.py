@@ -6,26 +6,29 @@ import os
 import pathlib
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from tpu_estimator_embedding.kernels import compiler, library, units
-from tpu_estimator_embedding.kernels.compiler import CompilationError
+from tpu_estimator_embedding.kernels.compiler import CompilationError, Watch
 from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 
 NO_COMPILER = "no C++17 compiler was found: apt-get install g++, or set CXX to one"
 
 
 def build(tensorflow: TensorFlowBuild, directory: pathlib.Path,
-          arithmetic: Sequence[pathlib.Path] = ()) -> pathlib.Path:
+          arithmetic: Sequence[pathlib.Path] = (),
+          watch: Watch | None = None) -> pathlib.Path:
     """Compiles the library for `tensorflow` into `directory`, atomically.
 
-    Any number of processes may do so at once: each renames a finished file of its own.
+    Any number of processes may do so at once: each renames its own finished file.
 
     Args:
         tensorflow: what to compile for.
         directory: where to put the library; made if it is not there.
         arithmetic: what `compile_arithmetic` returned, for libraries of several TensorFlows; empty
             compiles it.
+        watch: see `compiler.run_all`; `progress` shows a bar.
 
     Returns:
         The library.
@@ -45,7 +48,7 @@ def build(tensorflow: TensorFlowBuild, directory: pathlib.Path,
     with tempfile.TemporaryDirectory() as objects:
         compiled = [*_compile(command, {  # TensorFlow's come first: they take longest
             **units.tensorflow_units(tensorflow),
-            **({} if arithmetic else units.arithmetic_units())}, pathlib.Path(objects)),
+            **({} if arithmetic else units.arithmetic_units())}, pathlib.Path(objects), watch),
             *arithmetic]
         with _replacing(target) as unfinished:
             compiler.run([*command, "-shared", "-s", "-pthread", *map(str, compiled),
@@ -54,12 +57,20 @@ def build(tensorflow: TensorFlowBuild, directory: pathlib.Path,
     return target
 
 
-def build_once(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
+def progress(finished: Iterable[Any], total: int) -> Iterable[Any]:
+    """Shows a bar of the source files that are compiled, if standard error is a terminal."""
+    import tqdm  # which the environments that pip builds in lack
+    return tqdm.tqdm(finished, "Compiling", total, unit="file", disable=None)
+
+
+def build_once(tensorflow: TensorFlowBuild, directory: pathlib.Path,
+               watch: Watch | None = None) -> pathlib.Path:
     """Compiles as `build` does, or waits for another process that compiles the same."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     target = directory / library.name(tensorflow)
     with _locked(target.with_suffix(".lock")):
-        return target if library.is_fit(target) else build(tensorflow, directory)
+        return target if library.is_fit(target) else build(
+            tensorflow, directory, watch=watch)
 
 
 def compile_arithmetic(directory: pathlib.Path) -> list[pathlib.Path]:
@@ -75,10 +86,10 @@ def compile_arithmetic(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _compile(command: Sequence[str], flags_of_units: Mapping[pathlib.Path, Sequence[str]],
-             objects: pathlib.Path) -> list[pathlib.Path]:
+             objects: pathlib.Path, watch: Watch | None = None) -> list[pathlib.Path]:
     compiled = {unit: objects / f"{unit.stem}.o" for unit in flags_of_units}
     compiler.run_all([[*command, "-c", str(unit), *flags, "-o", str(compiled[unit])]
-                      for unit, flags in flags_of_units.items()])
+                      for unit, flags in flags_of_units.items()], watch)
     return list(compiled.values())
 
 

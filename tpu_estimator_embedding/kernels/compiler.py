@@ -9,9 +9,11 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 _NAMES = ("c++", "g++", "clang++")
+Watch = Callable[..., Iterable[concurrent.futures.Future[None]]]  # such as tqdm
+
 _LIBRARIES_OF_CXX17 = "#include <optional>\n#include <string_view>\nint main() { return 0; }\n"
 
 
@@ -46,11 +48,19 @@ def run(command: Sequence[str]) -> None:
         raise CompilationError(f"{shlex.join(command)}\n{done.stderr}{done.stdout}".rstrip())
 
 
-def run_all(commands: Sequence[Sequence[str]]) -> None:
-    """Runs independent commands, as many at once as there are cores."""
+def run_all(commands: Sequence[Sequence[str]], watch: Watch | None = None) -> None:
+    """Runs independent commands, as many at once as there are cores.
+
+    Args:
+        commands: the commands.
+        watch: called with the commands that finish, one by one, and their number as `total`;
+            yields them.
+    """
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for finished in [pool.submit(run, command) for command in commands]:
-            finished.result()
+        finished = concurrent.futures.as_completed(
+            [pool.submit(run, command) for command in commands])
+        for one in watch(finished, total=len(commands)) if watch else finished:
+            one.result()
 
 
 def _works(command: list[str]) -> bool:

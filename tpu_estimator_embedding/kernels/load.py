@@ -22,19 +22,19 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.kernels import (
     arenas,
     build,
     compiler,
     library,
-    settings,
     tensorflow_build,
     trust,
 )
 from tpu_estimator_embedding.kernels.compiler import CompilationError
 from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 
-VARIABLE = settings.KERNELS
+VARIABLE = settings.KERNELS.variable
 COMMAND = "tpu-estimator-embedding build-kernels"
 LOADING_ERRORS = (OSError, AttributeError, tf.errors.OpError)
 arenas.share()  # before TensorFlow starts the threads of a session
@@ -46,7 +46,7 @@ class Kernels(NamedTuple):
     Attributes:
         ops: the module of the compiled ops, or None: TensorFlow's own ops run.
         description: "native (avx2)", for example, or "TF ops".
-        reason: why TensorFlow's own ops run although nobody chose them; else empty.
+        reason: why TensorFlow's own ops run although they were not chosen; else empty.
         rules: names of the update rules that are compiled.
         source: where the compiled ops are from; empty for TensorFlow's own.
         functions: the C functions of the library, or None.
@@ -86,8 +86,8 @@ def kernels() -> Kernels:
         ValueError: if the value of a variable of `settings` is unknown.
         RuntimeError: if `native` was chosen and the compiled ops cannot run.
     """
-    for variable in (settings.SIMD, settings.HUGE_PAGES, settings.ONE_ARENA):
-        settings.value(variable)
+    for setting in (settings.SIMD, settings.HUGE_PAGES, settings.ONE_ARENA):
+        setting.read()
     return _kernels(choice())
 
 
@@ -97,7 +97,7 @@ def choice() -> str:
     Raises:
         ValueError: if the value is not known.
     """
-    return settings.value(VARIABLE)
+    return settings.KERNELS.read()
 
 
 @functools.cache  # TensorFlow keeps a loaded library for as long as the process lives
@@ -152,10 +152,9 @@ def _compile(tensorflow: TensorFlowBuild) -> pathlib.Path:
         installed = library.installed_for()
         others = f"the installed ones are for TensorFlow {', '.join(installed)}, and "
         raise CompilationError(others * bool(installed) + build.NO_COMPILER)
-    _say(f"compiling the native kernels for TensorFlow {tensorflow.version}, once, in about "
-         f"20 seconds ...")
+    _say(f"compiling the native kernels for TensorFlow {tensorflow.version}, once ...")
     try:
-        return build.build_once(tensorflow, library.cache())
+        return build.build_once(tensorflow, library.cache(), build.progress)
     except CompilationError as error:
         failure.write_text(str(error))  # so that not every start tries again
         raise CompilationError(f"the compiler failed, see {failure}") from error
@@ -171,7 +170,10 @@ def open_library(path: pathlib.Path) -> Kernels:
     ops = tf.load_op_library(str(path))
     functions = ctypes.CDLL(str(path))
     level = _text(functions.tpu_embedding_simd_level)
-    settings.check_level(level)
+    wanted = settings.SIMD.read()
+    checks.check(wanted in ("", level), settings.SIMD.variable,
+                 f"an instruction set of this machine, the best of which is {level!r}", wanted,
+                 f"Unset it to {settings.SIMD.unset}.")
     records = _text(functions.tpu_embedding_rules).splitlines()
     return Kernels(ops, f"native ({level})",
                    rules=frozenset(record.partition("|")[0] for record in records),

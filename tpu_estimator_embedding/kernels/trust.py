@@ -13,8 +13,8 @@ class UntrustedError(OSError):
 def check(path: pathlib.Path) -> None:
     """Checks a file or folder, which need not exist yet, and every folder that it is in.
 
-    This user or root must own them, and nobody else may write them. A folder in between may be
-    open to all if it is sticky, as /tmp is: nobody can replace what others put there.
+    Only this user or root may own and write them. A folder in between may be
+    open to all if it is sticky, as /tmp is: no user can replace what others put there.
 
     Raises:
         UntrustedError: if this does not hold.
@@ -41,7 +41,7 @@ def _complaint(path: pathlib.Path, may_be_sticky: bool) -> str:
         return ""
     if status.st_mode & stat.S_IWOTH or (
             status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid, status.st_uid)):
-        return f"others can write {path}. `chmod go-w` takes that right from them"
+        return f"others can write {path}. Run `chmod go-w` on it"
     return ""
 
 

@@ -17,7 +17,6 @@ from typing import NamedTuple, TypeVar, cast
 import tensorflow as tf
 
 from tpu_estimator_embedding.channels import channel
-from tpu_estimator_embedding.channels.channel import Channel, NestChannel
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.step_ids import prepare_ids, prepare_replicas
@@ -149,17 +148,15 @@ class Batch(NamedTuple):
 _Batch = TypeVar("_Batch")
 
 
-def _queue_of(share: Share, name: str,
-              element: _Batch) -> NestChannel[_Batch] | TensorQueue[_Batch]:
+def _queue_of(share: Share, name: str, element: _Batch) -> TensorQueue[_Batch]:
     """Returns a queue of the process; without native kernels, of one graph and session."""
-    if channel.are_available():
-        return NestChannel(channel_of(share, name, _BATCHES_WAITING), element)
-    return TensorQueue(element, capacity=_BATCHES_WAITING)
+    return TensorQueue(element, capacity=_BATCHES_WAITING, channel=channel_of(share, name)
+                       if channel.are_available() else None)
 
 
-def channel_of(share: Share, name: str, capacity: int) -> Channel:
-    """Returns a channel of the engine, which ends with it."""
-    return Channel(f"{share.engine} {name}", capacity)
+def channel_of(share: Share, name: str) -> str:
+    """Returns the name of a channel of the engine, which ends with it."""
+    return f"{share.engine} {name}"
 
 
 class CoreQueue:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_system_metadata
 
-from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.low_level import chosen_cores
+from tpu_estimator_embedding import checks, settings
 
 DeviceConfig = collections.namedtuple("DeviceConfig", ["num_hosts", "num_cores", "job_name"])
 DeviceConfig.__doc__ = """The hosts and cores of a program that does not query a TPU system.
@@ -63,7 +62,7 @@ def find_cores(master: str | None, cluster_def: tf.train.ClusterDef | None,
                  "num_hosts=1, num_cores=N, job_name='/job:localhost') for N.", sentence=
                  "When master and cluster_def are both None,device_config must be set but is not.")
     job = f"/job:{master_job_name or _job(master, cluster_def)}"
-    return Cores(_hosts(job, chosen_cores.num_hosts()), chosen_cores.num_cores() or 1)
+    return Cores(_hosts(job, settings.num_hosts()), settings.num_cores() or 1)
 
 
 def _configured(device_config: DeviceConfig, master_job_name: str | None) -> Cores:

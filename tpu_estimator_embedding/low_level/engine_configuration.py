@@ -20,7 +20,7 @@ from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.config.to_plan import to_plan
 from tpu_estimator_embedding.low_level.cores import Cores
 from tpu_estimator_embedding.low_level.sent_gradients import activation_shape
-from tpu_estimator_embedding.optimizers.registry import rules
+from tpu_estimator_embedding.optimizers.registry import rule_of, rules_by_parameters
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -280,9 +280,8 @@ def _set_limits(proto: Message, lower: float | None,
 
 def _set_message(proto: Message,
                  parameters: _OptimizationParameters) -> None:
-    records = {rule.record.parameters: rule.record for rule in rules()}
-    record = next(records[base.__name__] for base in type(parameters).__mro__
-                  if base.__name__ in records)
-    message = getattr(proto, record.proto)
+    rule = rule_of(type(parameters), rules_by_parameters())
+    assert rule, "a plan was made of the settings"
+    message = getattr(proto, rule.record.proto)
     message.SetInParent()  # selects the optimizer even if it has no fields
-    record.fill_message(message, parameters)
+    rule.record.fill_message(message, parameters)

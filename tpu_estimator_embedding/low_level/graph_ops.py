@@ -20,67 +20,15 @@ from tpu_estimator_embedding.engine.process_variables import create_process_vari
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.low_level.core_queue import Batch, CoreQueue, Share
 from tpu_estimator_embedding.low_level.joint_update import JointUpdate
+from tpu_estimator_embedding.low_level.tied_activations import TiedActivations
 from tpu_estimator_embedding.ops import replica_graphs
 from tpu_estimator_embedding.ops.assertion import assert_that
-from tpu_estimator_embedding.ops.gradient_tap import hide_from_searches, tap_graph_gradient
 from tpu_estimator_embedding.ops.graph_rewrites import set_late_tensor, wait_for
 from tpu_estimator_embedding.ops.outermost_graph import outermost_graph
 from tpu_estimator_embedding.ops.replica_graphs import Replicas
 from tpu_estimator_embedding.types import Tensor
 
 CPU = "/device:CPU:0"
-
-
-class CapturedGradients:
-    """Records the gradient of every activation that is connected to a dummy variable.
-
-    The k-th call of `tie` and the k-th call of `take` belong to core k modulo the number of
-    cores.
-
-    Attributes:
-        is_started: whether dummy variables exist. If not, computing a gradient raises
-            RuntimeError.
-    """
-
-    def __init__(self, num_cores: int):
-        self._gradients: list[dict[str, Tensor]] = [{} for _ in range(num_cores)]
-        self._ties, self._takes = itertools.count(), itertools.count()
-        self.is_started = False
-
-    def tie(self, activations: Mapping[str, Tensor],
-            dummies: Mapping[str, tf.Variable]) -> dict[str, Tensor]:
-        """Returns the same activations, connected to dummy variables that get zero gradients.
-
-        Args:
-            activations: feature name -> activation.
-            dummies: feature name -> trainable variable to connect the activation to.
-        """
-        core = next(self._ties) % len(self._gradients)
-        return {feature: self._tie(core, feature, activation, dummies[feature])
-                for feature, activation in activations.items()}
-
-    def take(self) -> Mapping[str, Tensor]:
-        """Returns feature name -> gradient of the next core, for the computed gradients."""
-        return self._gradients[next(self._takes) % len(self._gradients)]
-
-    def _tie(self, core: int, feature: str, activation: Tensor, dummy: tf.Variable) -> Tensor:
-        return tap_graph_gradient(
-            hide_from_searches(dummy), activation,
-            lambda gradient: self._keep(core, feature, gradient))
-
-    def _keep(self, core: int, feature: str, gradient: Tensor) -> None:
-        if not self.is_started:
-            raise RuntimeError(
-                "`create_dummy_table_variables` must be called before gradients of activations "
-                f"are computed, got a gradient of feature {feature!r} before the call. Compute "
-                "gradients only where the model trains.")
-        if feature in self._gradients[core]:
-            raise RuntimeError(
-                f"The gradient of the activation of feature {feature!r} must be computed once, "
-                "got a second computation. Compute the gradients of the loss over all "
-                "trainable variables once and reuse them, or tie activations to dummy variables "
-                "once for each core.")
-        self._gradients[core][feature] = gradient
 
 
 class Receipt(NamedTuple):
@@ -112,7 +60,7 @@ class GraphOps:
     Attributes:
         queues: the batches of each core.
         update: collects the gradients of all cores.
-        captured: gradients of activations that are connected to dummy variables.
+        tied: the activations of all cores that are tied to dummy variables.
     """
 
     def __init__(self, share: Share):
@@ -121,7 +69,7 @@ class GraphOps:
         with tf.device(CPU), tf.name_scope("tpu_embedding"):
             self.queues = [CoreQueue(core, share) for core in range(num_cores)]
             self.update = JointUpdate(share)
-        self.captured = CapturedGradients(num_cores)
+        self.tied = TiedActivations(num_cores)
         self._receivers, self._senders = itertools.count(), itertools.count()
         self._receipts: list[list[Receipt]] = [[] for _ in range(num_cores)]
         # Of each computation for several replicas: batches without gradients yet; the last update.

@@ -73,7 +73,7 @@ class JointUpdate:
     def check_sent_by_all(self, core: int) -> list[tf.Operation]:
         """Returns ops that fail if `core` has sent its gradients and another core has not."""
         return assert_that(
-            tf.equal(self._sent[core].queue.size(), 0),
+            tf.equal(self._sent[core].size(), 0),
             f"Gradients must be sent by all {len(self._sent)} cores in every step, got "
             f"another step of core {core} while some cores have not sent theirs. Run the ops "
             "that generate_send_gradients_op returned for all cores.")
@@ -124,7 +124,7 @@ class JointUpdate:
         return self._lock.execute(self._delayed.drop) if self._delayed else after()
 
     def _take_if_last(self, engine: PartitionedEmbedding) -> Tensor:
-        sizes = tf.stack([queue.queue.size() for queue in self._sent])
+        sizes = tf.stack([queue.size() for queue in self._sent])
         take_all = self._take_all(engine)
         return tf.cond(tf.reduce_all(sizes > 0), lambda: tf.identity(take_all()),
                        lambda: tf.constant(True))
@@ -187,7 +187,7 @@ def _delayed_update(share: Share) -> DelayedUpdate | None:
         return None
     with tf.Graph().as_default():
         ids = join_cores(share, [example_ids(share) for _ in range(share.num_cores)])
-    return DelayedUpdate(share.plan, ids, channel_of(share, DELAYED_UPDATE, 1)
+    return DelayedUpdate(share.plan, ids, channel_of(share, DELAYED_UPDATE)
                          if share.is_of_process else None)
 
 

@@ -41,7 +41,6 @@ from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbe
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.channels import channel, waits
-from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import _OptimizationParameters
 from tpu_estimator_embedding.config.table_config import TableConfig
@@ -71,7 +70,7 @@ from tpu_estimator_embedding.low_level.variables_and_ops import (
     name_variables,
     slot_variables,
 )
-from tpu_estimator_embedding.ops.outermost_graph import outermost_graph
+from tpu_estimator_embedding.ops.outermost_graph import of_graph, outermost_graph
 from tpu_estimator_embedding.types import Tensor
 
 # Global, because a TPU system has one configuration, and its ops name none.
@@ -135,7 +134,6 @@ class TPUEmbedding(EngineConfiguration):
                             training=mode == TRAINING, engine=name)
         if channel.are_available():
             weakref.finalize(self, waits.drop, name)
-        self._graph_ops: dict[tf.Graph, GraphOps] = {}
         _made.add(self)
         _configured[:] = [self]
 
@@ -158,7 +156,6 @@ class TPUEmbedding(EngineConfiguration):
         graph_ops = self._ops_for("create_variables_and_ops")
         names = name_variables(self._plan, embedding_variable_name_by_table,
                                slot_variable_names_by_table)
-        teach_savers()
         variables = create_variables(self._plan, names)
         engine = PartitionedEmbedding(self._plan, variables)
         graph_ops.set_engine(engine)
@@ -250,9 +247,7 @@ class TPUEmbedding(EngineConfiguration):
                     f"`{method}` must be called in graph mode, got eager execution. Call it "
                     "under `with tf.Graph().as_default():`, or call "
                     "tf.compat.v1.disable_eager_execution() first.")
-            if graph not in self._graph_ops:
-                self._graph_ops[graph] = GraphOps(self._share)
-            return self._graph_ops[graph]
+            return of_graph(graph, self._share.engine, lambda: GraphOps(self._share))
 
 
 def configured() -> TPUEmbedding | None:

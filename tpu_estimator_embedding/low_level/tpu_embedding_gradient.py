@@ -32,11 +32,8 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.low_level.engine_configuration import TRAINING
 from tpu_estimator_embedding.low_level.tpu_embedding import TPUEmbedding
+from tpu_estimator_embedding.ops.captured_gradients import DUMMY_COLLECTION
 from tpu_estimator_embedding.types import Tensor
-
-# The names are TensorFlow's; programs find the dummy variables by these names.
-_COLLECTION = "tpu_embedding_dummy_table_variables"
-_VARIABLE = "tpu_embedding_dummy_table_variable_{}"
 
 
 def get_gradients_through_compute_gradients(
@@ -84,18 +81,10 @@ def create_dummy_table_variables(
     Raises:
         RuntimeError: if the graph already has these variables.
     """
-    captured = tpu_embedding._ops_for("create_dummy_table_variables").captured
-    if captured.is_started:
-        raise RuntimeError("`create_dummy_table_variables` must be called once in a graph, got "
-                           "a second call. Tie the activations of all cores to the same variables.")
-    dummies = collections.OrderedDict(
-        (table, tf.compat.v1.get_variable(
-            _VARIABLE.format(table), [1], tf.float32, use_resource=True, trainable=True,
-            initializer=tf.compat.v1.zeros_initializer(), collections=[_COLLECTION]))
-        for table in tpu_embedding.table_to_config_dict)
-    captured.is_started = True
+    tied = tpu_embedding._ops_for("create_dummy_table_variables").tied
+    dummies = collections.OrderedDict(tied.create_dummies(tpu_embedding.table_to_config_dict))
     return dummies, tf.compat.v1.variables_initializer(
-        list(dummies.values()), name="tpu_embedding_dummy_table_variables_init")
+        list(dummies.values()), name=f"{DUMMY_COLLECTION}_init")
 
 
 def hook_dummy_table_variables_to_activations(
@@ -126,8 +115,8 @@ def hook_dummy_table_variables_to_activations(
     missing = sorted({tables[feature] for feature in activations} - set(dummy_table_variables))
     checks.check(not missing, "dummy_table_variables", "have a variable for every table",
                  sorted(dummy_table_variables), f"Missing: {missing}.")
-    captured = tpu_embedding._ops_for("hook_dummy_table_variables_to_activations").captured
-    return collections.OrderedDict(captured.tie(activations, {
+    tied = tpu_embedding._ops_for("hook_dummy_table_variables_to_activations").tied
+    return collections.OrderedDict(tied.tie(activations, {
         feature: dummy_table_variables[tables[feature]] for feature in activations}))
 
 
@@ -149,14 +138,14 @@ def get_gradients_through_dummy_table_variables(
         RuntimeError: if the mode of the engine is not TRAINING, or no dummy variables were
             created.
     """
-    captured = tpu_embedding._ops_for("get_gradients_through_dummy_table_variables").captured
+    tied = tpu_embedding._ops_for("get_gradients_through_dummy_table_variables").tied
     if tpu_embedding.config_proto.mode != TRAINING:
         raise RuntimeError(checks.complaint(
             "mode", "TRAINING to compute gradients", tpu_embedding.config_proto.mode))
-    if not captured.is_started:
+    if tied.dummies is None:
         raise RuntimeError("`create_dummy_table_variables` must be called before gradients are "
                            "requested, got no call in this graph.")
-    gradients = captured.take()
+    gradients = tied.take()
     shapes = tpu_embedding._activation_shapes()
     missing = [feature for feature in shapes if feature not in gradients]
     if missing:

@@ -16,6 +16,7 @@
 
 import contextlib
 import inspect
+import threading
 import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     own_configs,
 )
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
+from tpu_estimator_embedding.mid_level.execution.deep_copies import deep_copy
 from tpu_estimator_embedding.mid_level.execution.engine_batches import EngineBatches
 from tpu_estimator_embedding.mid_level.execution.replica_activations import (
     activation_shape,
@@ -50,6 +52,7 @@ from tpu_estimator_embedding.mid_level.execution.replica_calls import Leaves, Re
 from tpu_estimator_embedding.mid_level.execution.servers import (
     check_no_cluster,
     check_not_pipelined,
+    is_cluster,
     servers_of,
 )
 from tpu_estimator_embedding.mid_level.execution.table_variables import (
@@ -118,8 +121,10 @@ class TPUEmbedding(TrackedTables):
             raise RuntimeError("TPUEmbedding must be created in eager execution, got the graph of "
                                "a session. Use TPUEstimator in programs that run sessions.")
         call = read_call(args, kwargs)
-        self._feature_config = own_configs(call.feature_config)
-        self._features = named_features(self._feature_config)
+        # The program may change its own configs, which TensorFlow's functions read here.
+        self._feature_config = call.feature_config
+        self._own_config = own_configs(call.feature_config)
+        self._features = named_features(self._own_config)
         self._replicas = ReplicaCalls()
         check_flag("pipeline_execution_with_tensor_core", call.pipeline_execution_with_tensor_core)
         is_pipelined = bool(call.pipeline_execution_with_tensor_core)
@@ -159,7 +164,7 @@ class TPUEmbedding(TrackedTables):
             per_replica_input_shapes, per_replica_batch_size = None, per_replica_input_shapes
         self._build_tables()
         if per_replica_input_shapes is not None:
-            shapes = named_shapes(self._feature_config, per_replica_input_shapes)
+            shapes = named_shapes(self._own_config, per_replica_input_shapes)
             self._fix_shapes({path: output_shapes.of_build(path, config, shapes[path])
                               for path, config in self._features.items()})
         elif per_replica_batch_size is not None:
@@ -171,6 +176,9 @@ class TPUEmbedding(TrackedTables):
     def enqueue(self, features: Structure, weights: Structure = None, training: bool = True,
                 name: str | None = None, device: str | None = None) -> None:
         """Enqueues the ids of a step.
+
+        Up to 16 batches wait for `dequeue`, in their order. They may be enqueued ahead, also by
+        another thread, and between the `dequeue` and the `apply_gradients` of other batches.
 
         Args:
             features: ids, in the structure of the FeatureConfigs: integer Tensors,
@@ -191,19 +199,19 @@ class TPUEmbedding(TrackedTables):
                 match, shapes differ from earlier calls, or no replica has the device.
             TypeError: if the type of a sequence in the structure differs, or device is no string.
             RuntimeError: if the batch size is unknown, training is True and a table has no
-                optimizer, the gradients of the previous batch are missing, 16 batches were not
-                dequeued, or only some devices have ids.
+                optimizer, 16 batches were not dequeued, or only some devices have ids. The
+                batches that wait stay.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary. In a graph, it
                 also replaces errors that depend on values.
         """
-        check_structure("features", self._feature_config, features)
+        check_structure("features", self._own_config, features)
         check_flag("training", training, "Pass a bool of Python.")
         if training and any(table.optimizer is None for table in self._plan.tables):
             raise RuntimeError("Tables without an optimizer cannot be trained. Pass "
                                "training=False, or give TPUEmbedding an optimizer.")
         leaves = [*tf.nest.flatten(features), *[None] * len(self._features)]
         if weights is not None:
-            check_structure("weights", self._feature_config, weights)
+            check_structure("weights", self._own_config, weights)
             leaves[len(self._features):] = tf.nest.flatten(weights)
         with tf.name_scope(name or "enqueue"):
             if device is None:
@@ -228,14 +236,15 @@ class TPUEmbedding(TrackedTables):
 
         Raises:
             RuntimeError: if nothing was enqueued, the gradients of the previous batch are
-                missing, or it is called outside of `strategy.run` with several replicas.
+                missing, or it is called outside of `strategy.run` with several replicas. The
+                batches that wait stay.
         """
         batches = self._built("dequeue")
         with tf.name_scope(name or "dequeue"):
             flat = self._replicas.together("dequeue", lambda shares: [
                 [activations[path] for path in self._features]
                 for activations in batches.dequeue()], [], traced_outside=True)
-        return tf.nest.pack_sequence_as(self._feature_config, flat)
+        return tf.nest.pack_sequence_as(self._own_config, flat)
 
     @not_converted
     def apply_gradients(self, gradients: Structure, name: str | None = None) -> None:
@@ -254,7 +263,7 @@ class TPUEmbedding(TrackedTables):
             TypeError: if the type of a sequence in the structure differs.
         """
         batches = self._built("apply_gradients")
-        check_structure("gradients", self._feature_config, gradients)
+        check_structure("gradients", self._own_config, gradients)
         plans = {feature.name: feature for feature in batches.plan.features}
         shapes = {path: activation_shape(batches.plan, plans[path], batches.layout)
                   for path in self._features}
@@ -263,6 +272,17 @@ class TPUEmbedding(TrackedTables):
                       for path, gradient in named_values(gradients)]
             self._replicas.together("apply_gradients", lambda shares: batches.apply_gradients(
                 [dict(zip(self._features, share, strict=True)) for share in shares]), leaves)
+
+    @not_converted
+    def drop_batches(self) -> None:
+        """Drops the batches that were enqueued or dequeued, and not trained on.
+
+        A program that continues after an error between `enqueue` and `apply_gradients` starts its
+        next step from here. Tables and delayed updates stay. TensorFlow's class has no such method.
+        """
+        self._device_shares.drop()
+        if self._batches is not None:
+            self._batches.drop()
 
     @not_converted
     def record_measures(self) -> dict[str, MeasureRecorder]:
@@ -304,6 +324,31 @@ class TPUEmbedding(TrackedTables):
         activations = split_activations(self._plan, engine.lookup(prepared), batch_size)
         return {path: activations[path] for path in ids}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TPUEmbedding":
+        """Returns an object with its own tables and slots, and the same configs; eager.
+
+        The copy has all updates, and no batch waits in it.
+
+        Raises:
+            RuntimeError: if the tables are on parameter servers.
+        """
+        if is_cluster(self._strategy):
+            raise RuntimeError("copy.deepcopy cannot copy tables on parameter servers. Save a "
+                               "tf.train.Checkpoint, and restore it into a new TPUEmbedding.")
+        self._build_tables()
+        self._complete_eagerly()
+        copied = deep_copy(
+            self, memo, self._saved.values(),
+            shared=(self._plan, self._strategy, self._replicas, self._features,
+                    self._own_config, *self._tables.values()),
+            replaced=((self._deferred_dependencies, {}), (self._building, threading.RLock()),
+                      (self._device_shares, DeviceShares(self._replicas.devices)),
+                      (self._batches, None), (self._recorder, None)))
+        if self._batches is not None:
+            copied._batches = copied._new_batches(self._batches.layout)
+        _initialized.add(copied)
+        return copied
+
     def _enqueue(self, shares: list[Leaves], training: bool, name: str | None) -> list[None]:
         paths = list(self._features)
         replicas = [(dict(zip(paths, map(_to_tensor, share[:len(paths)]), strict=True)),
@@ -316,16 +361,19 @@ class TPUEmbedding(TrackedTables):
     def _fix_shapes(self, shapes: dict[str, output_shapes.OutputShape]) -> None:
         shapes = {path: output_shapes.stated(path, config) or shapes[path]
                   for path, config in self._features.items()}
-        if self._batches is not None:
-            row_layout.check_unchanged(self._batches.layout, shapes)
-            return
-        layout = row_layout.resolve(shapes)
+        with self._building:
+            if self._batches is not None:
+                row_layout.check_unchanged(self._batches.layout, shapes)
+            else:
+                self._batches = self._new_batches(row_layout.resolve(shapes))
+
+    def _new_batches(self, layout: row_layout.RowLayout) -> EngineBatches:
         with outside_strategies():
-            self._batches = EngineBatches(self._plan, self._build_tables(), layout,
-                                          self._replicas.count, self._update_count,
-                                          self._strategy)
+            batches = EngineBatches(self._plan, self._build_tables(), layout, self._replicas.count,
+                                    self._update_count, self._strategy)
         if self._recorder is not None:
-            self._batches.record_measures(self._recorder)
+            batches.record_measures(self._recorder)
+        return batches
 
     def _built(self, method: str) -> EngineBatches:
         if self._batches is None:

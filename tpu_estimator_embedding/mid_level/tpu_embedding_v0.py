@@ -73,13 +73,13 @@ class TPUEmbeddingV0(PlainTables):
             ValueError: if the structure or the type of an input differs, weights do not match
                 the ids, or output_shape is not a multiple of the batch.
         """
-        check_structure("features", self._feature_config, features)
-        configs, tables = named_features(self._feature_config), self._own_tables()
+        check_structure("features", self._own_config, features)
+        configs, tables = named_features(self._own_config), self._own_tables()
         given = [None] * len(configs)
         if weights is not None:
             tf.nest.assert_same_structure(features, weights)
             given = tf.nest.flatten(weights)
-        return tf.nest.pack_sequence_as(self._feature_config, [
+        return tf.nest.pack_sequence_as(self._own_config, [
             _lookup(path, configs[path], tables[configs[path].table], value, of_value)
             for (path, value), of_value in zip(named_values(features), given, strict=True)])
 

@@ -41,6 +41,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     own_configs,
 )
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.execution.deep_copies import deep_copy
 from tpu_estimator_embedding.mid_level.execution.replica_activations import gradient_or_zeros
 from tpu_estimator_embedding.mid_level.execution.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.execution.servers import check_no_cluster
@@ -110,7 +111,9 @@ class TPUEmbeddingV2(StackedTables):
             feature_config, optimizer, SparseCores(num_chips, num_sc_per_chip),
             stacking=not config.disable_table_stacking, table_multipliers=table_multipliers))
         preprocessing.check_limits(config, self._stacks)
-        self._feature_config, self._config = own_configs(feature_config), config
+        # The program may change its own configs, which TensorFlow's functions read here.
+        self._feature_config = feature_config
+        self._own_config, self._config = own_configs(feature_config), config
         self._pipelined, self._replicas = pipeline_execution_with_tensor_core, ReplicaCalls()
         check_no_cluster(self._replicas.strategy, "TPUEmbeddingV2")
         self._formats = preprocessing.csr_formats(
@@ -289,6 +292,19 @@ class TPUEmbeddingV2(StackedTables):
         """Enables measuring of updates; EmbeddingStatisticsCallback says which ones."""
         return self._built_engine().record_measures()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TPUEmbeddingV2":
+        """Returns an object with its own tables and slots, all updates, and the same configs."""
+        self._read()
+        variables = [part for slots in self._variables.values() for value in slots.values()
+                     for part in value.variables]
+        return deep_copy(
+            self, memo, variables,
+            shared=(self._stacks, self._formats, self._config, self._own_config, self._replicas,
+                    *(value.stack for slots in self._variables.values()
+                      for value in slots.values()), *self._tables.values()),
+            replaced=((self._deferred_dependencies, {}), (self._engine, None),
+                      (self._functions, ExportableFunctions())))
+
     def _built_engine(self) -> StackEngine:
         if self._engine is None:
             super().build()
@@ -301,7 +317,7 @@ class TPUEmbeddingV2(StackedTables):
     def _in_structure(self, activations: Mapping[str, Tensor],
                       preserved: Partitions) -> tuple[Structure, Partitions]:
         return tf.nest.pack_sequence_as(
-            self._feature_config, [activations[path] for path in self._stacks.features]), preserved
+            self._own_config, [activations[path] for path in self._stacks.features]), preserved
 
     def _weights(self, weights: Structure) -> dict[str, Ids | None]:
         return (dict.fromkeys(self._stacks.features) if weights is None
@@ -325,5 +341,5 @@ class TPUEmbeddingV2(StackedTables):
         return super()._export_to_saved_model_graph(*args, **kwargs)
 
     def _by_path(self, argument: str, structure: Structure) -> dict[str, Any]:
-        check_structure(argument, self._feature_config, structure)
+        check_structure(argument, self._own_config, structure)
         return dict(named_values(structure))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves Estimator-era programs: to explicit imports, to TF2, to Keras layers, to Keras RS."""
+"""Moves Estimator-era programs: to explicit imports, to TF2, to Keras layers, to Keras 3."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What statements bind, to which values, and what they change in place."""
+"""The lines of functions: what they bind, to which values, and what they change in place."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.node_search import dotted, find_all
 
 
 def bindings_in(node: cst.CSTNode) -> Iterator[tuple[str, cst.BaseExpression | None, bool]]:
@@ -88,3 +88,103 @@ def innermost(node: cst.CSTNode) -> cst.CSTNode:
     while isinstance(node, (cst.Subscript, cst.Attribute)):
         node = node.value
     return node
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of a function.
+
+    Attributes:
+        node: the line.
+        around: the compound statements around it, from the outermost, each with whether the line
+            is in its `else` branch.
+    """
+
+    node: cst.SimpleStatementLine
+    around: tuple[tuple[cst.CSTNode, bool], ...]
+
+    @property
+    def statement(self) -> cst.BaseSmallStatement | None:
+        """Its statement; None if it has several."""
+        return self.node.body[0] if len(self.node.body) == 1 else None
+
+
+def lines_of(body: cst.BaseSuite,
+             around: tuple[tuple[cst.CSTNode, bool], ...] = ()) -> list[Line]:
+    """Returns the lines of a suite in order, without those of functions and classes in it.
+
+    What stands on the line of its `if` or `with` is no line: `bound_otherwise` has its variables.
+    """
+    lines: list[Line] = []
+    for statement in body.body:
+        if isinstance(statement, cst.SimpleStatementLine):
+            lines.append(Line(statement, around))
+        elif isinstance(statement, cst.If):
+            lines += _lines_of_if(statement, around)
+        elif not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            for part in (statement, *statement.children):
+                suite = getattr(part, "body", None)
+                if isinstance(suite, cst.BaseSuite):
+                    lines += lines_of(suite, (*around, (statement, part is not statement)))
+    return lines
+
+
+def _lines_of_if(statement: cst.If, around: tuple[tuple[cst.CSTNode, bool], ...]) -> list[Line]:
+    lines = lines_of(statement.body, (*around, (statement, False)))
+    other = (*around, (statement, True))
+    if isinstance(statement.orelse, cst.If):
+        lines += _lines_of_if(statement.orelse, other)
+    elif statement.orelse is not None:
+        lines += lines_of(statement.orelse.body, other)
+    return lines
+
+
+def targets_of(line: cst.BaseStatement) -> set[str]:
+    """Returns the variables that a line assigns; empty if it does anything else."""
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return set()
+    statement = line.body[0]
+    if isinstance(statement, cst.AugAssign):
+        targets: list[cst.BaseExpression] = [statement.target]
+    elif isinstance(statement, cst.AnnAssign) and statement.value is not None:
+        targets = [statement.target]
+    elif isinstance(statement, cst.Assign):
+        targets = [target.target for target in statement.targets]
+    else:
+        return set()
+    names: set[str] = set()
+    for target in targets:
+        elements = [element.value for element in target.elements] if isinstance(
+            target, (cst.Tuple, cst.List)) else [target]
+        for element in elements:
+            if not isinstance(element, cst.Name):
+                return set()
+            names.add(element.value)
+    return names
+
+
+def bound_otherwise(function: cst.FunctionDef) -> set[str]:
+    """Returns the variables that a function binds in other ways than by `targets_of` a line."""
+    plain = {line.body[0] for line in find_all(function.body, cst.SimpleStatementLine)
+             if targets_of(line)}
+    known = {node for statement in plain for node in (statement, *statement.children)}
+    names: set[str] = set()
+    for node in find_all(function.body, cst.For, cst.AsName, cst.FunctionDef, cst.ClassDef,
+                         cst.NamedExpr, cst.ImportAlias, cst.AssignTarget, cst.AugAssign,
+                         cst.AnnAssign):
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+            names.add(node.name.value)
+        elif isinstance(node, cst.ImportAlias):
+            names |= set() if node.asname else set(dotted(node.name)[:1])
+        elif node not in known:
+            target = node.name if isinstance(node, cst.AsName) else getattr(node, "target")  # noqa: B009
+            names |= {one.value for one in names_of_target(target) if isinstance(one, cst.Name)}
+    return names
+
+
+def binds(line: cst.SimpleStatementLine, name: str) -> bool:
+    """Whether a line assigns a variable in any way."""
+    found = find_all(line, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.NamedExpr)
+    return any(isinstance(node, cst.Name) and node.value == name
+               for target in found
+               for node in names_of_target(getattr(target, "target")))  # noqa: B009

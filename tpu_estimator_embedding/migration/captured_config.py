@@ -10,7 +10,6 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
 
 import tpu_estimator_embedding
 from tpu_estimator_embedding.checkpoint.names import slot_variable_names
@@ -18,11 +17,7 @@ from tpu_estimator_embedding.migration.value_sources import ProgramModule, Sourc
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.runtime import capture as program_capture
 from tpu_estimator_embedding.runtime import program_runner
-from tpu_estimator_embedding.runtime.estimator_methods import replaced
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
-
-if TYPE_CHECKING:
-    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +44,6 @@ class CapturedConfig:
     tensor_core_features: tuple[str, ...] = ()
 
 
-class _NamesKnown(BaseException):
-    """Ends a program when the names of its tables are known."""
-
-    def __init__(self, names: Mapping[str, str]) -> None:
-        super().__init__("the program is stopped here")
-        self.names = names
-
-
 def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
             steps: int = 0) -> CapturedConfig:
     """Runs a program until its TPUEstimator is constructed, or until its model_fn was called.
@@ -73,7 +60,7 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
         runtime.program_runner.NotStartedError: it cannot be started.
     """
     run = functools.partial(program_runner.run_file, path, arguments)
-    set_up = ProgramSetup(is_tf1)
+    set_up = ProgramSetup(is_tf1, "quiet")
     names = failure = None
     earlier = frozenset(sys.modules)
     if steps:
@@ -149,43 +136,19 @@ def _run_to_model_fn(
 
     As in `runtime.capture`, an estimator without tables is skipped.
     """
-    made: dict[int, program_capture.Captured] = {}
-    reached: list[tuple[program_capture.Captured, Mapping[str, str]]] = []
-
-    def construct(original: Callable[..., None], estimator: "TPUEstimator",
-                  arguments: dict[str, Any]) -> None:
-        original(**arguments)
-        made[id(estimator)] = program_capture.Captured(estimator, arguments)
-
-    def stop(original: Callable[..., None], estimator: "TPUEstimator",
-             arguments: dict[str, Any]) -> None:
-        if made[id(estimator)].spec is None:
-            return original(**arguments)
-        names = {table: found.table for table, found in arguments["step"].names.items()}
-        reached.append((made[id(estimator)], names))
-        raise _NamesKnown(names)
-
-    def run_watched(set_up: program_capture.SetUp) -> None:
-        set_up()
-        with replaced("__init__", construct), replaced("_use_step", stop):
-            run(lambda: None)
-
-    try:
-        run_watched(set_up)
-    except program_runner.NotStartedError:
-        raise
-    except (_NamesKnown, SystemExit, Exception) as error:
-        with_tables = [found for found in made.values() if found.spec is not None]
-        if not with_tables and not program_capture.is_exit_0(error):
-            raise program_capture.ended_early(
-                error, path, "constructed a TPUEstimator with tables") from None
-        if not reached and not program_capture.is_exit_0(error):
-            return with_tables[-1], None, _told(error, path)
-    if not reached:
+    outcome = program_capture.run_until(run, set_up, "_use_step")
+    if outcome.captured is not None:
+        names = outcome.captured.method_arguments["step"].names
+        return outcome.captured, {table: one.table for table, one in names.items()}, None
+    if outcome.error is None:
         raise program_capture.NoEstimatorError(
             "The program ended without a TPUEstimator with tables that calls its model_fn: the "
             "names of its tables are not known. Its own arguments come after `--`.")
-    return (*reached[0], None)
+    with_tables = [found for found in outcome.constructed if found.spec is not None]
+    if not with_tables:
+        raise program_capture.ended_early(
+            outcome.error, path, "constructed a TPUEstimator with tables")
+    return with_tables[-1], None, _told(outcome.error, path)
 
 
 def _told(error: BaseException, path: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tpu_estimator_embedding.migration import captured_config, plan_comparison
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.migration.config_text import FILE_NAME, ConfigWriter
-from tpu_estimator_embedding.migration.keras_rs_text import Keras3Writer, KerasRsWriter
+from tpu_estimator_embedding.migration.keras3_text import Keras3Writer
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.rewrite import MigratedFile
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
@@ -27,7 +27,7 @@ def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
         path: the program.
         name: of the program in an output directory; the new file is beside it.
         arguments, is_tf1, steps: as for `captured_config.capture`.
-        stage: the stage to migrate to; "keras-rs" and "keras3" have different configs.
+        stage: the stage to migrate to; "keras3" has another config.
 
     Raises:
         runtime.program_runner.NotStartedError: the program cannot be started.
@@ -52,11 +52,10 @@ def written(captured: CapturedConfig, stage: str = "imports") -> tuple[str, list
 
     Findings have the path of a module of the program where their lines are those of the module.
     """
-    is_keras_rs = stage in ("keras-rs", "keras3")
-    writers = {"keras-rs": KerasRsWriter, "keras3": Keras3Writer}
-    writer = writers.get(stage, ConfigWriter)(captured)
+    is_keras3 = stage == "keras3"
+    writer = (Keras3Writer if is_keras3 else ConfigWriter)(captured)
     text = writer.write()
-    differences = (plan_comparison.keras_rs_differences if is_keras_rs else
+    differences = (plan_comparison.keras3_differences if is_keras3 else
                    functools.partial(plan_comparison.differences, left=writer.left))
     tables, features = len(captured.plan.tables), len(captured.plan.features)
     findings = [*writer.findings, Finding(

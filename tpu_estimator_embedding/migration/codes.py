@@ -17,7 +17,7 @@ class Code:
 
     Attributes:
         name: "TEE" and three digits.
-        kind: CHANGED, NOTE, DECISION (it works, but somebody has to confirm it) or LEFT.
+        kind: CHANGED, NOTE, DECISION (it works, but needs a person's decision) or LEFT.
         title: what happened, without the particulars.
     """
 
@@ -76,9 +76,8 @@ CODES = {code.name: code for code in (
     Code("TEE408", DECISION, "argument that is not carried over"),
     Code("TEE409", LEFT, "effect that differs in TF2"),
     Code("TEE410", DECISION, "code whose effect is not known"),
-    Code("TEE411", DECISION, "random numbers that are drawn anew"),
+    Code("TEE411", DECISION, "random numbers that differ"),
     # Keras RS.
-    Code("TEE501", LEFT, "refused: other arithmetic"),
     Code("TEE502", DECISION, "arithmetic that differs by a stated amount"),
     Code("TEE503", LEFT, "not available in Keras RS"),
 )}

@@ -12,13 +12,19 @@ from tpu_estimator_embedding.migration.codes import CHANGED, CODES, DECISION, LE
 _WIDTH = 100
 _KINDS = {CHANGED: "a change", NOTE: "a note", DECISION: "a decision", LEFT: "left to do by hand"}
 _INTRODUCTION = """\
+From the checkout, this prints a report with things left to do and to decide::
+
+    tpu-estimator-embedding migrate migration_guide/replicas/before.py --to tf2 --no-capture
+
 ``tpu-estimator-embedding migrate`` ends with a report. Each line has a location, a code, and the
 details. Codes keep their meaning from release to release. This page explains each code and what to
 do. It is generated from the table that the tool uses.
 
 Changes and notes need no action. A decision works, but has to be confirmed. Everything else is
-left to do by hand. The exit status is 0 if nothing is left to do or decide, else 2.
+left to do by hand. The exit status is 2 if something is, or with ``--strict`` to be confirmed,
+else 0.
 """
+_NEXT = "Continue with :doc:`migration_training` and :doc:`migration_limits`."
 
 _NOTHING = "Nothing to do."
 
@@ -67,7 +73,7 @@ ADVICE = {
     "TEE302": "Write the function or the initializer in `embedding_config.py`, at the place that "
               "raises NotImplementedError or has the default. An optimizer that TF2 does not have "
               "keeps the program at stage 1; see `limits.rst`.",
-    "TEE303": "Run again with `--capture-steps 1`, which captures the names from one call of "
+    "TEE303": "Run again without `--capture-steps 0`, which captures the names from one call of "
               "model_fn; or fill TABLE_VARIABLES in by hand from `checkpoint inspect`.",
     "TEE304": "Give the program the arguments with which it trains, after `--`. The TPUEstimator "
     "has to be constructed in the process that was started.",
@@ -84,7 +90,8 @@ ADVICE = {
               "tables first. Stage 1 keeps it as it is.",
     "TEE401": "Read the training step once. See `columns.rst`.",
     "TEE402": "The module is at stage 1. Change what the message names, then run the tool again; "
-              "or write the training step by hand, as the pages of this guide do.",
+              "`training.rst` has the shapes that it follows, and the classes to write for others. "
+              "Or write the training step by hand, as the pages of this guide do.",
     "TEE403": _NOTHING,
     "TEE404": "Write the part by hand at the mark in the program: `evaluation.rst` for metrics and "
               "hooks, `export.rst` for exports, `summaries.rst` for host_call, `checkpoints.rst` "
@@ -104,16 +111,14 @@ ADVICE = {
               "assignments, has to be written in the training step.",
     "TEE411": "Decide whether other random numbers matter: no run of the new program repeats one "
               "of the legacy program. Initial values are the same only from initializers with a "
-              "`seed` of their own, and not in Keras 3, which draws other values from the same "
-              "seed; what is drawn in every step is the same only until the program is started "
-              "again. To compare two runs, start the new one from a checkpoint of the legacy "
-              "program, as `verify` does; of the initial values that both draw by themselves, it "
+              "`seed`, and not in Keras 3, which draws other values from the same seed; random "
+              "numbers of a step are the same only until the program is started again. To "
+              "compare two runs, start the new one from a checkpoint of the legacy program, as "
+              "`verify` does; of the initial values that both draw by themselves, it "
               "compares mean and standard deviation. Without `tf_random_seed` the legacy "
               "program draws other initial values in every run where initializers have no seed, "
               "and nothing is reported for those.",
-    "TEE501": "Choose another optimizer, or stay at stage 2. `keras_rs.rst` has the reasons in "
-              "numbers.",
-    "TEE502": "Decide whether the difference matters. `keras_rs.rst` has a table of differences.",
+    "TEE502": "Decide whether the difference matters. `jax.rst` has a table of differences.",
     "TEE503": "Stay at stage 2 for this part, or write it by hand: `limits.rst` has alternatives.",
 }
 
@@ -127,6 +132,7 @@ def lines() -> Iterator[str]:
         yield from _section(name, "-")
         text = f"**{code.title}** ({_KINDS[code.kind]}). {ADVICE[name]}".replace("`", "``")
         yield from (*textwrap.wrap(text, _WIDTH, break_on_hyphens=False), "")
+    yield from (_NEXT, "")
 
 
 def _section(title: str, character: str) -> tuple[str, str, str]:

@@ -15,9 +15,9 @@ from typing import Any
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.effects import text_of
-from tpu_estimator_embedding.migration.name_table import OWN, NameTable
+from tpu_estimator_embedding.migration.names import OWN, Names
+from tpu_estimator_embedding.migration.node_search import dotted
 
 # Ids of all of these are looked up as they are: a TPU applies no hash and no vocabulary.
 _CATEGORICAL = tuple(f"feature_column.categorical_column_with_{kind}" for kind in (
@@ -53,7 +53,7 @@ class Column:
     is_embedding: bool = False
 
 
-def columns_of(node: cst.BaseExpression, names: NameTable, local: Mapping[
+def columns_of(node: cst.BaseExpression, names: Names, local: Mapping[
         str, cst.BaseExpression]) -> list[Column]:
     """Returns the columns of an expression, in the order in which `input_layer` concatenates.
 
@@ -69,8 +69,8 @@ def columns_of(node: cst.BaseExpression, names: NameTable, local: Mapping[
     columns = [found] if isinstance(found, Column) else found
     if not isinstance(columns, list) or not columns or not all(
             isinstance(one, Column) and (one.is_embedding or one.size) for one in columns):
-        raise UnknownColumnsError(f"`{text_of(node)[:60]}` is no list of embedding columns of a "
-                                  "TPU and numeric columns")
+        raise UnknownColumnsError(f"`{text_of(node)[:60]}` is not a list of TPU embedding "
+                                  "columns and numeric columns")
     return sorted(columns, key=lambda column: column.name)
 
 
@@ -82,7 +82,7 @@ class _Text:
 
 
 class _Columns:
-    def __init__(self, names: NameTable) -> None:
+    def __init__(self, names: Names) -> None:
         self._names = names
         self._changed = names.changed_later()
         self._depth = 0  # of texts in texts
@@ -240,8 +240,8 @@ class _Columns:
             if isinstance(small, cst.Assign) and len(small.targets) == 1:
                 local |= self._assigned(small.targets[0].target, small.value, local)
             elif not (isinstance(small, cst.Expr) and isinstance(small.value, cst.SimpleString)):
-                raise UnknownColumnsError(f"`{text_of(statement).strip()[:60]}` of `{name}` is no "
-                                          "assignment")
+                raise UnknownColumnsError(f"`{text_of(statement).strip()[:60]}` of `{name}` is "
+                                          "not an assignment")
         raise _unknown(call)
 
     def _assigned(self, target: cst.BaseExpression, value: cst.BaseExpression,
@@ -255,8 +255,8 @@ class _Columns:
                  if isinstance(one, cst.Element) and isinstance(one.value, cst.Name)]
         found = self.value(value, local) if names else None
         if not isinstance(found, list) or not len(names) == len(elements) == len(found):
-            raise UnknownColumnsError(f"`{text_of(target)[:60]} = {text_of(value)[:60]}` is no "
-                                      "assignment to names of as many columns")
+            raise UnknownColumnsError(f"`{text_of(target)[:60]} = {text_of(value)[:60]}` is "
+                                      "not an assignment to names of as many columns")
         return dict(zip(names, found, strict=True))
 
     def _is_alias(self, target: cst.Name, value: cst.BaseExpression, local: Environment) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.migration import report
+from tpu_estimator_embedding.migration import report, stage_option
 
 if TYPE_CHECKING:
     from tpu_estimator_embedding.migration.rewrite import MigratedFile
@@ -23,7 +23,7 @@ _PROGRAM = "tpu-estimator-embedding migrate"
 _VERIFY = "tpu-estimator-embedding verify"
 _CONFIG_FILE = "embedding_config.py"  # which programs of the later stages import
 FAILED = 1
-_USAGE = "%(prog)s [options] PROGRAM.py|DIRECTORY ... [--capture] [--verify] [-- ARGS ...]"
+_USAGE = "%(prog)s [options] PROGRAM.py|DIRECTORY ... [-- ARGS ...]"
 # Relative tolerance of --verify: stage 1 runs the same ops, the others sum in another order, and
 # Keras 3 has other formulas of the same loss and of AUC.
 _RTOL = {"imports": 0.0, "keras3": 1e-4}
@@ -31,32 +31,34 @@ _LATER_RTOL = 1e-5
 DESCRIPTION = """\
 Rewrites programs that use tf.estimator, TPUEstimator and tf.contrib.tpu so that
 they import this package and need no patched TensorFlow. Prints a diff unless
-told to write. Ends with a report of what is left to do by hand."""
+`--output` or `--write` is given, and a report of what is left to do by hand.
+
+From --to tf2 on, the new program imports its tables from embedding_config.py. To
+write that file, PROGRAM runs with ARGS until its model_fn was called."""
 _EPILOG = """\
 examples:
   %(prog)s train.py                        print the diff
   %(prog)s --write trainer/                rewrite a package, keep .orig files
   %(prog)s --output new --report r.json trainer/
-  %(prog)s --to tf2 --output new --capture-steps 1 --capture train.py -- --steps=9
-                                           a training loop, with the tables as the
-                                           program configures them
-  %(prog)s train.py --capture -- --model_dir=/tmp/model
-                                           run train.py until its TPUEstimator is
-                                           made; print embedding_config.py, too
-
-  %(prog)s --output new --verify train.py -- --data logs/
+  %(prog)s main.py trainer/ --to tf2 --output new
+                                           a program and the packages that it imports
+  %(prog)s train.py --to tf2 --output new -- --data logs/
+                                           a training loop, with the tables that the
+                                           program configures
+  %(prog)s train.py --to tf2 --output new --verify -- --data logs/
                                            compare the two programs step by step
 
-exit status: 0 nothing is left to do, 2 hand work is left, 1 a file cannot be
-read or written, or --verify found a difference"""
+exit status: 0 nothing is left to do by hand, 2 hand work is left (with --strict
+also decisions), 1 a file cannot be read or written, or --verify found a
+difference"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.usage, parser.epilog = _USAGE, _EPILOG
     parser.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
-    parser.add_argument("--to", choices=["imports", "tf2", "layers", "keras-rs", "keras3"],
-                        default="imports", help="the stage to migrate to (default: %(default)s)")
+    stage_option.add_stage(parser, default="imports",
+                           help="the stage to migrate to (default: %(default)s)")
     parser.add_argument("--dense-optimizer", choices=["legacy", "keras"], default="legacy",
                         help="with --to tf2 or layers: keep the optimizer of tf.train for dense "
                         "variables, or take one of tf_keras with the same hyperparameters, whose "
@@ -72,12 +74,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                          "uses names that only TensorFlow 1.x has)")
     dialect.add_argument("--no-tf1", action="store_false", dest="is_tf1",
                          help="`import tensorflow` means TensorFlow 2")
-    parser.add_argument("--capture-steps", type=int, choices=[0, 1], default=0,
-                        help="with --capture, 1 goes on until model_fn was called, which names "
-                        "the tables in checkpoints")
-    parser.add_argument("--capture", action="store_true",
-                        help="run the one PROGRAM with ARGS until its TPUEstimator is "
-                        "constructed, and write embedding_config.py beside it")
+    parser.add_argument("--capture", action=argparse.BooleanOptionalAction,
+                        help="run PROGRAM, the only file beside directories, with ARGS, and write "
+                        "embedding_config.py beside it (default: from --to tf2 on, where the new "
+                        "program needs that file and it is not there)")
+    parser.add_argument("--capture-steps", type=int, choices=[0, 1],
+                        help="where PROGRAM stops: 0 when its TPUEstimator is constructed, 1 when "
+                        "model_fn was called, which names the tables in checkpoints (default: 1 "
+                        "from --to tf2 on, else 0)")
+    parser.add_argument("--strict", action="store_true",
+                        help="exit with status 2 for decisions, too")
     parser.add_argument("--verify", action="store_true",
                         help="with --output, run PROGRAM and what was written with ARGS, and "
                         "compare them as `verify` does; where things are left to do by hand, and "
@@ -91,21 +97,27 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
     place = own.index("--") if "--" in own else len(own)
     args = parser.parse_args(own[:place])
     args.program_arguments = own[place + 1:]
-    if args.program_arguments and not (args.capture or args.verify):
-        parser.error("arguments after -- are the program's, and need --capture or --verify")
+    is_later = args.to != "imports"
+    if args.program_arguments and args.capture is not True and not args.verify and (
+            args.capture is False or not is_later):
+        parser.error("arguments after -- are the program's, and need --capture, --verify or a "
+                     "stage after --to imports")
     if args.dense_optimizer == "keras" and args.to not in ("tf2", "layers"):
         parser.error("--dense-optimizer keras needs --to tf2 or --to layers")
-    if args.capture_steps and not args.capture:
+    if args.capture_steps is None:
+        args.capture_steps = int(is_later)
+    elif args.capture is False or not (args.capture or is_later):
         parser.error("--capture-steps needs --capture")
     if args.verify and not args.output:
         parser.error("--verify needs --output: both programs must exist")
-    if args.verify and args.output and args.to != "imports" and not args.capture and not (
+    if args.verify and args.output and is_later and args.capture is False and not (
             pathlib.Path(args.output, _CONFIG_FILE).exists()):
-        parser.error(f"--verify at the stage {args.to} needs --capture --capture-steps 1, which "
-                     f"writes {_CONFIG_FILE}, or that file in --output")
+        parser.error(f"--verify at the stage {args.to} needs --capture, which writes "
+                     f"{_CONFIG_FILE}, or that file in --output")
     for option, is_given in (("--capture", args.capture), ("--verify", args.verify)):
-        if is_given and not _is_one_program(args):
-            parser.error(f"{option} needs exactly one PROGRAM, got {args.paths}")
+        if is_given and _program_of(args) is None:
+            parser.error(f"{option} needs exactly one file to run, beside directories, got "
+                         f"{args.paths}")
     return args
 
 
@@ -122,7 +134,8 @@ def run(args: argparse.Namespace) -> int:
         return FAILED
     try:
         files = _migrate(args)
-        found = report.Report.of(finding for file in files for finding in file.findings)
+        found = report.Report.of((finding for file in files for finding in file.findings),
+                                 is_strict=args.strict)
         _put_out(args, files)
         if args.report:
             pathlib.Path(args.report).write_text(found.to_json(), encoding="utf-8")
@@ -132,8 +145,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED
     print(found.to_text(), end="", file=sys.stderr)
-    if args.output and _is_one_program(args):
-        arguments = _verify_arguments(args, is_tf1=_is_tf1(args, files))
+    program = _program_of(args)
+    if args.output and program:
+        arguments = _verify_arguments(program, args, is_tf1=_is_tf1(args, files))
         if args.verify and not found.left:
             return found.exit_status if _verify(arguments) == 0 else FAILED
         when = "--verify compared nothing, because hand work is left. Then" if args.verify else (
@@ -149,21 +163,32 @@ def _check_outputs(args: argparse.Namespace) -> None:
         checks.check_can_be_file("--report", args.report)
 
 
-def _is_one_program(args: argparse.Namespace) -> bool:
-    return len(args.paths) == 1 and not pathlib.Path(args.paths[0]).is_dir()
+def _program_of(args: argparse.Namespace) -> pathlib.Path | None:
+    """Returns the program that runs: the only file among the arguments, beside its packages."""
+    files = [path for path in map(pathlib.Path, args.paths) if not path.is_dir()]
+    return files[0] if len(files) == 1 else None
+
+
+def _name_of(program: pathlib.Path, args: argparse.Namespace) -> pathlib.PurePath:
+    """Returns where below --output a program is written."""
+    from tpu_estimator_embedding.migration import programs
+    return dict(programs.find(args.paths))[program]
 
 
 def _is_tf1(args: argparse.Namespace, files: Sequence[MigratedFile]) -> bool:
-    """Whether the first file is of a TensorFlow 1.x program."""
-    return bool(args.is_tf1) or any(finding.code == "TEE110" for finding in files[0].findings)
+    """Whether the program, or the first file, is of TensorFlow 1.x."""
+    program = _program_of(args)
+    first = next((file for file in files if file.path == program), files[0])
+    return bool(args.is_tf1) or any(finding.code == "TEE110" for finding in first.findings)
 
 
-def _verify_arguments(args: argparse.Namespace, *, is_tf1: bool) -> list[str]:
+def _verify_arguments(program: pathlib.Path, args: argparse.Namespace, *,
+                      is_tf1: bool) -> list[str]:
     """Returns the arguments of `verify` that compare the program with what was written."""
-    [legacy] = args.paths
     rtol = _RTOL.get(args.to, _LATER_RTOL)
     return [*(["--tf1"] if is_tf1 else []), *([f"--rtol={rtol:g}"] if rtol else []),
-            legacy, os.path.join(args.output, pathlib.Path(legacy).name),
+            f"--to={args.to}", os.fspath(program),
+            os.path.join(args.output, _name_of(program, args)),
             *(["--", *args.program_arguments] if args.program_arguments else [])]
 
 
@@ -181,17 +206,22 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     given = {pathlib.Path(path) for path in args.paths}
     files = [_reported_if_unreadable(file) if file.path in given else file
              for file in rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)]
-    if args.capture:
-        from tpu_estimator_embedding.migration import captured_file  # which loads TensorFlow
+    program = _program_of(args)
+    path, name = next((one for one in found if one[0] == program), found[0])
+    lacks_config = {file.path: args.to != "imports" and _lacks_config(
+        file, args.output, [(path, name)] if program else []) for file in files}
+    if args.capture or (args.capture is None and program and any(lacks_config.values())):
+        from tpu_estimator_embedding.runtime.quiet_start import quiet_start
+        with quiet_start(verbose=False, level="quiet"):
+            from tpu_estimator_embedding.migration import captured_file  # which loads TensorFlow
         is_tf1 = _is_tf1(args, files)
-        path, name = found[0]
         files.append(captured_file.capture_file(path, name, args.program_arguments, is_tf1=is_tf1,
                                                 steps=args.capture_steps, stage=args.to))
-    elif args.to != "imports":
-        files = [_reported_without_config(file, args.output) for file in files]
+    else:
+        files = [_reported_without_config(file, is_of_program=program is not None)
+                 if lacks_config[file.path] else file for file in files]
     if args.to == "keras3":
         from tpu_estimator_embedding.migration import to_keras3
-        path, name = found[0]
         new = path.with_name(to_keras3.RUNTIME)
         files.append(MigratedFile(new, name.with_name(to_keras3.RUNTIME), b"",
                                   to_keras3.runtime(), ()))
@@ -213,17 +243,21 @@ def _reported_if_unreadable(file: MigratedFile) -> MigratedFile:
     return file
 
 
-def _reported_without_config(file: MigratedFile, output: str | None) -> MigratedFile:
-    """Adds a finding to a program that imports the captured module where there is none."""
+def _lacks_config(file: MigratedFile, output: str | None,
+                  programs: Sequence[tuple[pathlib.Path, pathlib.PurePath]]) -> bool:
+    """Whether a file imports the captured module where there is none, beside it or programs."""
+    beside = [folder for path, name in ((file.path, file.name), *programs)
+              for folder in (path.parent, *([pathlib.Path(output, name).parent] if output else []))]
+    return f"import {pathlib.Path(_CONFIG_FILE).stem}".encode() in file.after and not any(
+        (folder / _CONFIG_FILE).exists() for folder in beside)
+
+
+def _reported_without_config(file: MigratedFile, *, is_of_program: bool) -> MigratedFile:
     from tpu_estimator_embedding.migration.report import Finding
-    beside = [file.path.parent, pathlib.Path(output, file.name).parent] if output else [
-        file.path.parent]
-    if (f"import {pathlib.Path(_CONFIG_FILE).stem}".encode() not in file.after
-            or any((folder / _CONFIG_FILE).exists() for folder in beside)):
-        return file
     return dataclasses.replace(file, findings=(*file.findings, Finding(
         os.fspath(file.path), 0, 0, "TEE308", f"the tables and features of the Estimator, which "
-        f"the program imports from {_CONFIG_FILE}: run the tool with --capture")))
+        f"the program imports from {_CONFIG_FILE}: run the tool with --capture"
+        f"{'' if is_of_program else ', and give the file that is run before the directories'}")))
 
 
 def _put_out(args: argparse.Namespace, files: Sequence[MigratedFile]) -> None:

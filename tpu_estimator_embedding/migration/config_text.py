@@ -69,7 +69,7 @@ class ConfigWriter:
         functions, constants = self.functions(), self._constants()
         imports = "\n".join(_sorted_imports(self._texts.imports.values()))
         blocks = [constants.rstrip("\n"), *self._texts.definitions.values(), *functions]
-        checked = self.checked + ", but for what is left to be written (TEE302)" * bool(self.left)
+        checked = self.checked + ", except for what is left to write (TEE302)" * bool(self.left)
         header = _HEADER.format(program=self._captured.program, checked=checked)
         text = f"{header}\n{imports}\n\n" + "\n\n\n".join(block for block in blocks if block)
         for function, name, value in self._texts.enclosed:
@@ -82,7 +82,7 @@ class ConfigWriter:
     def values_of_one_run(self) -> list[Finding]:
         """Returns findings, at lines of the program, about values that are fixed in the text."""
         return [Finding(source.path, source.line, 0, "TEE307",
-                        f"`{source.argument}={source.text}` is not followed any more")
+                        f"`{source.argument}={source.text}` is no longer followed")
                 for source in self._captured.sources
                 if not source.is_fixed and source.meaning not in self._used]
 
@@ -130,7 +130,7 @@ class ConfigWriter:
             lines.append("# Table, or table/slot -> its name in checkpoints of the Estimator.\n"
                          f"TABLE_VARIABLES = {_pretty(dict(captured.table_variables))}")
         else:
-            self._report("TEE303", "run again with `--capture-steps 1` for a TABLE_VARIABLES"
+            self._report("TEE303", "run again without `--capture-steps 0` for a TABLE_VARIABLES"
                          if captured.failure is None else
                          f"the program fails before they are known: {captured.failure}")
         multiplier = plan.gradient_multiplier_fn
@@ -143,7 +143,7 @@ class ConfigWriter:
             texts = {name: self._function(schedule, "multiplier",
                                           f"gradient multiplier of table {name!r}")
                      for name, schedule in own.items()}
-            lines.append("# Table -> its own gradient multiplier, in the place of that of all.\n"
+            lines.append("# Table -> its own gradient multiplier, instead of that of all.\n"
                          "TABLE_MULTIPLIERS = {\n" + "".join(
                              f"    {name!r}: {text},\n" for name, text in texts.items()) + "}")
         return self._after_definitions(lines)
@@ -297,7 +297,7 @@ def initializer_text(initializer: object, texts: Texts) -> str:
     config = initializer.get_config()
     for key, value in config.items():
         if not is_constant(value):
-            raise NoTextError(f"its {key} is no constant of the program's text")
+            raise NoTextError(f"its {key} is not a constant in the program's text")
     module, name = type(initializer).__module__, type(initializer).__name__
     texts.imports.setdefault("tf", TENSORFLOW)
     if module == "tensorflow.python.ops.init_ops" and name in _V1_NAMES:

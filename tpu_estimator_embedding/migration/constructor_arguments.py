@@ -51,7 +51,7 @@ _NO_SESSION = "TF2 has no sessions: use `tf.config`"
 _NO_STRATEGY = "a Trainer runs on one machine: build it in the scope of a tf.distribute strategy"
 _NO_TPU = "of a TPU's layout, which this package checks and does not need"
 _HOOKS = "hooks run in sessions, which TF2 does not have"
-_SEED = ("of `Trainer`; initial values without a seed of their own are others in TF2, which is "
+_SEED = ("of `Trainer`; initial values without a seed differ in TF2, which is "
          "reported as TEE411")
 _CAPTURED = "captured in `embedding_config.py`, which `--capture` writes"
 
@@ -165,11 +165,16 @@ def order_of(constructor: str) -> tuple[str, ...]:
 
 
 _INTRODUCTION = """\
-What becomes of every argument of the Estimator's constructors with ``migrate --to tf2``,
-``layers`` and ``keras-rs``. An argument that is *reported* needs a decision (:ref:`tee408`) or work
+From the checkout, this reports an argument that a program of stage 2 does not have::
+
+    tpu-estimator-embedding migrate migration_guide/replicas/before.py --to tf2 --no-capture
+
+What becomes of every argument of the Estimator's constructors with ``migrate --to tf2`` and
+``layers``. An argument that is *reported* needs a decision (:ref:`tee408`) or work
 by hand (:ref:`tee404`), except with the values that are named. This page is generated from the
 table that the tool uses.
 """
+_NEXT = "Continue with :doc:`migration_report_codes`."
 
 
 def lines() -> Iterator[str]:
@@ -187,6 +192,7 @@ def lines() -> Iterator[str]:
             yield from (f"   * - ``{argument.name}``", f"     - {argument.fate}",
                         *textwrap.wrap(text.replace("`", "``"), 100, initial_indent="     - ",
                                        subsequent_indent="       ", break_on_hyphens=False))
+    yield from ("", _NEXT)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what a function does, with the functions of its module that it calls, besides computing.
+"""Finds the effects of a function, and of the functions of its module that it calls.
 
 The world is closed: a statement or a call is passed over only if it is of a known kind. Everything
 else is a problem, at its place.
@@ -15,12 +15,11 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration import known_effects
 from tpu_estimator_embedding.migration.assignments import assigned, innermost, parameters
-from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.constructor_arguments import ARGUMENTS, REPORTED, SPEC_ORDER
-from tpu_estimator_embedding.migration.forward_rewrite import holds, is_value_of_size
+from tpu_estimator_embedding.migration.forward_rewrite import is_value_of_size
 from tpu_estimator_embedding.migration.made_objects import MadeObjects, may_be_container
-from tpu_estimator_embedding.migration.name_table import OWN, NameTable, relative
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.names import OWN, Names, relative
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, holds
 
 SPEC = "TPUEstimatorSpec"
 _OWN_PURE = (SPEC, "embedding_column", "shared_embedding_columns", "ClassificationOutput",
@@ -79,13 +78,14 @@ class Effects(cst.CSTVisitor):
         called: the function, and the functions of the module that it reaches.
     """
 
-    def __init__(self, names: NameTable, ignored: Iterable[cst.CSTNode] = ()) -> None:
+    def __init__(self, names: Names, ignored: Iterable[cst.CSTNode] = ()) -> None:
         super().__init__()
         self._names = names
         self._ignored = set(ignored)
         self.called: list[cst.FunctionDef] = []
         self._around: list[cst.FunctionDef] = []
         self._changed_later = names.changed_later()
+        self._metric_functions: list[cst.CSTNode] = []
         self._callees: set[cst.CSTNode] = set()  # what `visit_Call` looks at
         self.problems: list[Problem] = []
         # (function, what it changes, problem unless the forward pass has made that)
@@ -95,6 +95,7 @@ class Effects(cst.CSTVisitor):
               expressions: Iterable[cst.CSTNode] = ()) -> list[Problem]:
         """Returns the problems of a function, and of expressions in it."""
         self._around = [function]
+        self._metric_functions = _metric_functions(function, self._names)
         self.called.append(function)  # the first, before those that the expressions call
         for expression in expressions:
             expression.visit(self)
@@ -105,10 +106,28 @@ class Effects(cst.CSTVisitor):
                     self._decorator(decorator)
             self._defaults(called)
             called.body.visit(self)
+        self._activity_regularizers()
         made = MadeObjects(self._names, self.called, ("params", "config"))
         self.problems += [problem for changer, changed, problem in self._changes
                           if not made.have(changed, changer, problem.node)]
         return list(dict.fromkeys(self.problems))
+
+    def _activity_regularizers(self) -> None:
+        """Reports regularizers of activations, if the loss has those of the collection."""
+        calls = [call for function in self.called for call in find_all(function.body, cst.Call)]
+        if not any(self._names.of_tensorflow(call.func) in known_effects.READS_REGULARIZATION
+                   for call in calls):
+            return
+        for call in calls:
+            place = known_effects.BEFORE_ACTIVITY_REGULARIZER.get(
+                self._names.of_tensorflow(call.func), len(call.args))
+            for index, given in enumerate(call.args):
+                is_one = index >= place if given.keyword is None else (
+                    given.keyword.value == known_effects.ACTIVITY_REGULARIZER)
+                if is_one and not matchers.matches(given.value, matchers.Name("None")):
+                    self._add(given, "TEE409", f"`{text_of(given).rstrip(', ')[:60]}`: its loss is "
+                              "not in the collection of TF2. Leave it out, and add to the loss the "
+                              "regularizer of the layer's output, divided by the size of the batch")
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if node in self._ignored:
@@ -144,7 +163,7 @@ class Effects(cst.CSTVisitor):
             self._follow(self._names.methods.get(node.attr.value, ()))
         name = self._names.of_tensorflow(node) if node not in self._callees else ""
         effect = other_effect(name) if name else None
-        if effect:  # given to what calls it
+        if effect and not self._is_as_in_estimator(node, effect):  # given to what calls it
             self._add(node, "TEE409", f"`{name}` {effect}")
         elif node not in self._callees and node.attr.value in known_effects.CHANGING_METHODS and (
                 not self._names.paths(node)):
@@ -320,7 +339,7 @@ class Effects(cst.CSTVisitor):
             self._is_known(one, maker, (*seen, function)) for one, maker in returned)
 
     def _spec(self, call: cst.Call) -> None:
-        """Reports the arguments of a spec that a function besides the model_fn makes."""
+        """Reports the arguments of a spec that a function other than the model_fn makes."""
         if any(argument.star for argument in call.args):
             self._add(call, "TEE410", f"{SPEC} has * or ** arguments")
             return
@@ -337,11 +356,19 @@ class Effects(cst.CSTVisitor):
             name = relative(path)
             if name:
                 effect = other_effect(name)
+                if effect and self._is_as_in_estimator(call, effect):
+                    continue
                 if effect:
                     self._add(call, "TEE409", f"`{name}` {effect}")
                 elif name.startswith("metrics.") and self._is_of_model_fn(call):
                     self._add(call, "TEE409", f"`{name}` makes variables, which the forward pass "
                               "in TF2 cannot make for it: call it in the function of eval_metrics")
+                elif self._is_in_metric_function(call) and (
+                        name in known_effects.STATE_OF_GRAPH or name.startswith("layers.")):
+                    if not name.endswith("global_step"):  # which Trainer gives it
+                        self._add(call, "TEE409", f"`{name}` in a metric function: in TF2 its "
+                                  "graph has nothing of the model. Compute what it needs in the "
+                                  "forward pass, and pass it as an argument of eval_metrics")
                 elif known_effects.is_random(name):
                     self._add(call, "TEE411", f"`{name}` draws other numbers than in the Estimator")
                 elif not is_pure_name(name) and not name.startswith("keras.layers."):
@@ -349,11 +376,17 @@ class Effects(cst.CSTVisitor):
                               "do the same in TF2")
             elif path.startswith(OWN):
                 if path.rpartition(".")[2] not in _OWN_PURE:
-                    self._add(call, "TEE410", f"`{path}` is not known to do the same in TF2")
+                    self._add(call, "TEE410", f"`{text_of(call.func)}` is not known to do the "
+                              "same in TF2")
             elif not _is_in(path, known_effects.PURE_MODULES) or _is_in(
                     path, known_effects.NOT_PURE):
                 self._add(call, "TEE410", f"`{path}` of another module is called: check that it "
                           "only computes its result and makes variables by name")
+
+    def _is_as_in_estimator(self, node: cst.CSTNode, effect: str) -> bool:
+        """Whether an effect is of a metric function, which runs in its own graph here, too."""
+        return effect in known_effects.AS_IN_A_GRAPH and any(
+            holds(function, node) for function in self._metric_functions)
 
     def _is_of_model_fn(self, call: cst.Call) -> bool:
         """Whether the checked function calls something itself, not in a function inside it."""
@@ -361,6 +394,16 @@ class Effects(cst.CSTVisitor):
         return function is self.called[0] and not any(
             holds(inner, call)
             for inner in find_all(function.body, cst.FunctionDef, cst.Lambda))
+
+    def _is_in_metric_function(self, call: cst.Call) -> bool:
+        """Whether a call stands in a function that makes metrics, other than the model_fn."""
+        function = self._around[0]
+        around: list[cst.CSTNode] = [
+            node for node in find_all(function.body, cst.FunctionDef, cst.Lambda)
+            if holds(node, call)]
+        around += [function] * (function is not self.called[0])
+        return any(self._names.of_tensorflow(other.func).startswith("metrics.")
+                   for node in around for other in find_all(node, cst.Call))
 
     def _by_name(self, call: cst.Call, name: str) -> None:
         if name == "getattr" and call.args and self._names.paths(call.args[0].value):
@@ -389,12 +432,14 @@ class Effects(cst.CSTVisitor):
         if name in self._names.methods and (is_own or name not in known_effects.METHODS):
             self._follow(self._names.methods[name])
         elif name in ("assign", "assign_add", "assign_sub", "scatter_update", "scatter_add"):
-            self._add(call, "TEE409", f"`.{name}` {known_effects.OTHER_EFFECTS['assign']}")
+            if not self._is_as_in_estimator(call, known_effects.OTHER_EFFECTS["assign"]):
+                self._add(call, "TEE409",
+                          f"`.{name}` {known_effects.OTHER_EFFECTS['assign']}")
         elif name in known_effects.CHANGING_METHODS:
             if dotted(function)[:-1] != ("params",):  # which `visit_Call` reports
                 self._change(call, function.value, _METHOD_CHANGES.format(name))
         elif name in ("minimize", "apply_gradients", "compute_gradients"):
-            self._add(call, "TEE409", f"`.{name}` trains besides the train_op that the tool "
+            self._add(call, "TEE409", f"`.{name}` trains in addition to the train_op that the tool "
                       "follows")
         elif name not in known_effects.METHODS:
             self._add(call, "TEE410", f"the method `.{name}` is called: the tool does not know "
@@ -409,12 +454,36 @@ class Effects(cst.CSTVisitor):
         self.problems.append(Problem(node, code, message))
 
 
+def _metric_functions(function: cst.FunctionDef, names: Names) -> list[cst.CSTNode]:
+    """Returns the functions that nothing but the `eval_metrics` of a model_fn's specs calls."""
+    given = [argument.value for call in find_all(function.body, cst.Call)
+             if dotted(call.func)[-1:] == (SPEC,) for argument in call.args
+             if argument.keyword is not None and argument.keyword.value == "eval_metrics"]
+    pairs = [value for one in given for value in (
+        _values(function, one.value) if isinstance(one, cst.Name) else [one])]
+    first = [pair.elements[0].value for pair in pairs
+             if isinstance(pair, cst.Tuple) and pair.elements]
+    found: list[cst.CSTNode] = [one for one in first if isinstance(one, cst.Lambda)]
+    uses: set[cst.CSTNode] = {*first}
+    is_growing = True
+    while is_growing:
+        inside = {name for one in found for name in find_all(one, cst.Name)}
+        new: list[cst.CSTNode] = [
+            node for name, nodes in names.functions.items() for node in nodes
+            if node not in found and len(nodes) == 1 and (
+                own := {use.root for use in names.uses(name)} - {node.name})
+            and own <= uses | inside]
+        found += new
+        is_growing = bool(new)
+    return found
+
+
 def _is_in(path: str, modules: Iterable[str]) -> bool:
     return any(path == module or path.startswith(f"{module}.") for module in modules)
 
 
 def _values(function: cst.FunctionDef, name: str) -> list[cst.BaseExpression]:
-    """Returns what a function assigns to a name of its own."""
+    """Returns what a function assigns to a local name."""
     return [line.value for line in find_all(function.body, cst.Assign)
             if any(isinstance(target.target, cst.Name) and target.target.value == name
                    for target in line.targets)]

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 import libcst as cst
 
 from tpu_estimator_embedding.migration.assignments import parameters
-from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.constructor_arguments import (
     ARGUMENTS,
     REPORTED,
     Argument,
 )
 from tpu_estimator_embedding.migration.effects import Problem, text_of
-from tpu_estimator_embedding.migration.name_table import NameTable
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.known_effects import STATE_OF_GRAPH
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all
 
 _EXPORT = "export a tf.function with serving_embedding_lookup, as the page `export` does"
 
@@ -28,7 +28,8 @@ _MANUAL_STEPS = {
     "WarmStartSettings": "call Trainer.restore_estimator_checkpoint",
     "make_one_shot_iterator": "return the tf.data.Dataset itself",
     "make_initializable_iterator": "return the tf.data.Dataset itself",
-    "batch_norm": "of tf.contrib.layers: use tf.layers.batch_normalization",
+    "batch_norm": "of tf.contrib.layers: tf.layers.batch_normalization has other defaults and "
+                  "names of variables; write it with yours",
     "init_from_checkpoint": "call Trainer.restore_estimator_checkpoint, or assign the values",
 }
 
@@ -46,7 +47,7 @@ _HOOKS = ("hooks", "saving_listeners")
 WORDS = (*_MANUAL_STEPS, *_HOOKS, "context")
 
 
-def problems(module: cst.Module, names: NameTable,
+def problems(module: cst.Module, names: Names,
              dropped: Iterable[tuple[str, cst.CSTNode]]) -> list[Problem]:
     """Returns what a module does with its Estimator that the Trainer does not do.
 
@@ -58,8 +59,10 @@ def problems(module: cst.Module, names: NameTable,
     found = [Problem(call, "TEE404", f"`{key}` of TPUEstimatorSpec: "
                      f"{_argument('TPUEstimatorSpec', key).text}") for key, call in dropped]
     estimators = _estimators(module)
+    is_one_replica = _has_one_replica(module)
     for call in find_all(module, cst.Call):
-        found += _of_call(call, names)
+        found += [one for one in _of_call(call, names)
+                  if not (is_one_replica and one.code == "TEE405")]
         found += _of_constructor(call)
         found += _of_method(call, names)
         found += _passed_on(call, names, estimators)
@@ -71,7 +74,19 @@ def problems(module: cst.Module, names: NameTable,
     return found + _uses_of_context(module)
 
 
-def problems_elsewhere(module: cst.Module, names: NameTable) -> list[Problem]:
+def _has_one_replica(module: cst.Module) -> bool:
+    """Whether every TPUConfig of a module has `num_shards=1`."""
+    order = [one.name for one in ARGUMENTS["TPUConfig"]]
+    shards = [next((argument.value for index, argument in enumerate(call.args)
+                    if not argument.star and index < len(order) and (
+                        argument.keyword.value if argument.keyword else order[index])
+                    == "num_shards"), None)
+              for call in find_all(module, cst.Call) if dotted(call.func)[-1:] == ("TPUConfig",)]
+    return bool(shards) and all(
+        isinstance(one, cst.Integer) and one.evaluated_value == 1 for one in shards)
+
+
+def problems_elsewhere(module: cst.Module, names: Names) -> list[Problem]:
     """Returns what a module does with an Estimator that another one makes, as far as it shows."""
     found: list[Problem] = []
     for call in find_all(module, cst.Call):
@@ -92,7 +107,7 @@ def _argument(constructor: str, name: str) -> Argument:
     return next(one for one in ARGUMENTS[constructor] if one.name == name)
 
 
-def _of_call(call: cst.Call, names: NameTable) -> list[Problem]:
+def _of_call(call: cst.Call, names: Names) -> list[Problem]:
     name = call.func.attr.value if isinstance(call.func, cst.Attribute) else (
         dotted(call.func) or ("",))[-1]
     is_own = isinstance(call.func, cst.Name) and (
@@ -135,7 +150,7 @@ def _is_harmless(value: cst.BaseExpression, argument: Argument) -> bool:
         (name,) for name in argument.harmless if name.isidentifier() and len(dotted(value)) > 1]
 
 
-def _of_method(call: cst.Call, names: NameTable) -> list[Problem]:
+def _of_method(call: cst.Call, names: Names) -> list[Problem]:
     """Reports calls of an Estimator's methods with arguments that Trainer's do not take."""
     if not isinstance(call.func, cst.Attribute) or names.paths(call.func):
         return []
@@ -152,18 +167,33 @@ def _of_method(call: cst.Call, names: NameTable) -> list[Problem]:
         elif key == "input_fn" and "config" in _parameters(given.value, names):
             found.append(Problem(given, "TEE404", f"`config` of `{text_of(given.value)[:60]}`: "
                                  "Trainer gives an input_fn params and mode only"))
+        elif key == "input_fn" and (read := _state_read(given.value, names)):
+            found.append(Problem(given, "TEE409", f"`{text_of(given.value)[:60]}` reads `{read}`: "
+                                 "Trainer calls an input_fn outside of the graph of a step, which "
+                                 "alone has it; give it what it needs in params"))
         elif key in _HOOKS and text_of(given.value) not in ("None", "[]", "()"):
             found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: hooks run in sessions, "
                                  "which TF2 does not have; write what they do around the call"))
     return found
 
 
-def _parameters(value: cst.BaseExpression, names: NameTable) -> list[str]:
+def _parameters(value: cst.BaseExpression, names: Names) -> list[str]:
     """Returns the parameters of a function of the module."""
     if isinstance(value, cst.Lambda):
         return [one.name.value for one in (*value.params.params, *value.params.kwonly_params)]
     found = names.functions.get(value.value, ()) if isinstance(value, cst.Name) else ()
     return [name for function in found for name in parameters(function)]
+
+
+def _state_read(value: cst.BaseExpression, names: Names) -> str:
+    """Returns what an input_fn, or the function that makes it, reads of its graph; "" if nothing.
+    """
+    called = value.func if isinstance(value, cst.Call) else value
+    nodes: list[cst.CSTNode] = list(names.functions.get(called.value, ())) if isinstance(
+        called, cst.Name) else []
+    read = [name for node in (*nodes, value) for call in find_all(node, cst.Call)
+            if (name := names.of_tensorflow(call.func)) in STATE_OF_GRAPH]
+    return read[0] if read else ""
 
 
 def _estimators(module: cst.Module) -> set[str]:
@@ -182,7 +212,7 @@ def _estimators(module: cst.Module) -> set[str]:
             for target in line.targets if isinstance(target.target, cst.Name)}
 
 
-def _passed_on(call: cst.Call, names: NameTable, estimators: set[str]) -> list[Problem]:
+def _passed_on(call: cst.Call, names: Names, estimators: set[str]) -> list[Problem]:
     """Reports an Estimator that is given to a function of another module."""
     given: Sequence[cst.Arg] = [argument for argument in call.args if isinstance(
         argument.value, cst.Name) and argument.value.value in estimators]

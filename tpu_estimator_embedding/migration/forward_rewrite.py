@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import dotted
-from tpu_estimator_embedding.migration.node_search import Statement
+from tpu_estimator_embedding.migration.node_search import Statement, dotted
 
 INPUT_LAYER_NAME, INPUT_LAYER = "input_layer", ("features", "feature_columns")
 # Layer of columns, which is made and called at once -> what takes its place.
@@ -36,6 +35,7 @@ class ForwardRewrite(cst.CSTTransformer):
         super().__init__()
         self._callables = callables
         self._calls, self._functions, self._before = calls, functions, before
+        self._in_class = False
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         if original_node in self._calls:
@@ -56,13 +56,17 @@ class ForwardRewrite(cst.CSTTransformer):
         texts = self._functions.get(original_node)
         if texts is None:
             return self._with_definitions(original_node, updated_node)
-        statements = _statements(texts, self._callables)
-        if len(texts) == 1:  # in another function, or in a class
+        statements = _statements(texts, self._callables, 1 if self._in_class else 2)
+        if len(texts) == 1 or self._in_class:  # in another function, or a method
             statements[0] = statements[0].with_changes(leading_lines=original_node.leading_lines)
         return cst.FlattenSentinel(statements)
 
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:
+        self._in_class = any(one in self._functions for one in node.body.body)
+
     def leave_ClassDef(self, original_node: cst.ClassDef,
                        updated_node: cst.ClassDef) -> NewStatement:
+        self._in_class = False
         return self._with_definitions(original_node, updated_node)
 
     def _with_definitions(self, original_node: cst.CSTNode,
@@ -96,8 +100,8 @@ class ForwardRewrite(cst.CSTTransformer):
                 dotted(statement.value.func)) in _OF_TF1
 
 
-def _statements(texts: list[str], callables: Callables) -> list[Statement]:
-    """Parses texts, adds two empty lines above each, and rewrites the calls in them."""
+def _statements(texts: list[str], callables: Callables, blank: int = 2) -> list[Statement]:
+    """Parses texts, adds empty lines above each, and rewrites the calls in them."""
     statements: list[Statement] = []
     for text in texts:
         parsed = cst.parse_module(text)
@@ -105,7 +109,7 @@ def _statements(texts: list[str], callables: Callables) -> list[Statement]:
         above = [*parsed.header, *found[0].leading_lines]
         first = next((index for index, line in enumerate(above) if line.comment), len(above))
         found[0] = found[0].with_changes(leading_lines=[
-            cst.EmptyLine(), cst.EmptyLine(), *above[first:]])
+            *[cst.EmptyLine(indent=False)] * blank, *above[first:]])
         statements += found
     return statements
 
@@ -160,8 +164,3 @@ def input_layer_arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
     return {argument.keyword.value if argument.keyword else (
         INPUT_LAYER[index] if index < len(INPUT_LAYER) and not argument.star else "*"):
         argument.value for index, argument in enumerate(call.args)}
-
-
-def holds(node: cst.CSTNode, inner: cst.CSTNode) -> bool:
-    """Whether a node is another one, or contains it."""
-    return node is inner or any(holds(child, inner) for child in node.children)

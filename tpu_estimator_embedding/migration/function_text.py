@@ -67,7 +67,7 @@ class Texts:
         if isinstance(value, ModuleType):
             return self._module(value, value.__name__.rpartition(".")[2])
         raise NoTextError(f"an object of {type(value).__module__}.{type(value).__qualname__} has "
-                          "no source text of its own")
+                          "no source text")
 
     def _module(self, module: ModuleType, name: str) -> str:
         path = _MODULES.get(module.__name__, module.__name__)
@@ -175,7 +175,7 @@ def _lambda_of(code: CodeType, lines: list[str]) -> ast.Lambda:
     elif len({ast.dump(node) for node in found}) > 1:
         found = []
     if not found:
-        raise NoTextError("a lambda that cannot be told from others on its line")
+        raise NoTextError("a lambda that cannot be distinguished from others on its line")
     return found[0]
 
 

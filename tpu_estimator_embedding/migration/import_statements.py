@@ -14,9 +14,9 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from tpu_estimator_embedding.migration.bindings import Bindings, dotted, module_of
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite
-from tpu_estimator_embedding.migration.node_search import Statement, find_all
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import Statement, dotted, find_all, module_of
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.targets import PACKAGE, in_full, names_in
@@ -113,7 +113,7 @@ def _new_import(rewriter: ModuleRewrite, node: cst.Import, old: _Import) -> list
         module, _, name = old.module.rpartition(".")
         return _new_from(rewriter, node, _Import(module, name, old.bound)) if target else (
             _drop_if_unused(rewriter, node, old, old.module))
-    used = [chain for chain in rewriter.bindings.uses("tensorflow")
+    used = [chain for chain in rewriter.names.uses("tensorflow")
             if not set(chain.nodes) & rewriter.replacements.keys()]
     rewriter.report(node, "TEE106", f"`import {old.module}`")
     if target and not target.home:
@@ -138,7 +138,7 @@ def _of_tf1(rewriter: ModuleRewrite, node: cst.CSTNode, old: _Import) -> _Import
 
 def _drop_if_unused(rewriter: ModuleRewrite, node: cst.CSTNode, old: _Import,
                     path: str) -> list[_Import]:
-    left = [chain for chain in rewriter.bindings.uses(old.bound)
+    left = [chain for chain in rewriter.names.uses(old.bound)
             if not set(chain.nodes) & rewriter.replacements.keys()]
     if left:
         rewriter.report(node, "TEE201", f"`{path}` is still used; see the lines below")
@@ -159,7 +159,7 @@ def _new_star(rewriter: ModuleRewrite, node: cst.ImportFrom, module: str) -> lis
         rewriter.report(node, "TEE205", f"`from {module} import *`: {target.advice}")
         return None
     known = names_in(target.home)
-    used = {chain.parts[0] for chain in rewriter.bindings.chains
+    used = {chain.parts[0] for chain in rewriter.names.chains
             if not list(chain.scope[chain.parts[0]])}
     for name in sorted(used - known):
         rewriter.report(node, "TEE205", f"`{name}` may come from `{module}`; import it by name")
@@ -212,30 +212,32 @@ _OF_KERAS = re.compile(r"tensorflow(\.compat\.v[12])?\.(layers|keras)\b")
 _KERAS = ("tensorflow.keras", "tensorflow.compat.v1.keras", "tensorflow.compat.v2.keras")
 
 
-def insert(rewriter: ModuleRewrite, module: cst.Module) -> cst.Module:
+def insert(rewriter: ModuleRewrite, source: SourceFile) -> SourceFile:
     """Returns the module with the imports that it lacks."""
-    new = _missing(rewriter, module)
+    module = source.module
+    new = _missing(rewriter)
     body: list[Statement] = list(module.body)
     if rewriter.is_tf1:
         _switch_v2_off(rewriter, module, body)
+    origins: dict[cst.CSTNode, cst.CSTNode] = {}
     if new:
-        _insert(module, body, _place(body), new)
+        origins = _insert(module, body, _place(body), new)
         for line in new:
             rewriter.findings.append(Finding(
                 rewriter.source.path, 0, 0, "TEE105", f"`{' '.join(line.split())}`"))
-    return module.with_changes(body=body)
+    return source.rewritten(module.with_changes(body=body), origins)
 
 
-def _missing(rewriter: ModuleRewrite, module: cst.Module) -> list[str]:
+def _missing(rewriter: ModuleRewrite) -> list[str]:
     by_module: dict[str, list[str]] = {}
     for (home, name), bound in sorted(rewriter.references.needed.items()):
-        if not rewriter.bindings.is_bound_at_top(bound, f"{home}.{name}"):
+        if not rewriter.names.is_bound_at_top(bound, f"{home}.{name}"):
             alias = f" as {bound}" if bound != name else ""
             by_module.setdefault(home, []).append(f"{name}{alias}")
     return [from_import(home, names) for home, names in sorted(by_module.items())]
 
 
-def load_first(source: SourceFile, *, is_chosen: bool) -> tuple[bytes, list[Finding]]:
+def load_first(source: SourceFile, *, is_chosen: bool) -> tuple[SourceFile, list[Finding]]:
     """Adds an import that chooses Keras 2, above the first import of Keras, if there is none.
 
     Args:
@@ -248,20 +250,30 @@ def load_first(source: SourceFile, *, is_chosen: bool) -> tuple[bytes, list[Find
     keras = [index for index, name in enumerate(names) if name.startswith(_KERAS)]
     ours = [index for index, name in enumerate(names) if name.startswith(PACKAGE)]
     if not keras and (is_chosen or not _uses_layers(source)):
-        return source.data, []
+        return source, []
     if keras and ours and ours[0] < keras[0]:
-        return source.data, []
+        return source, []
     body: list[Statement] = list(source.module.body)
-    _insert(source.module, body, _place(body), [_LOADER])
-    return source.module.with_changes(body=body).bytes, [
+    origins = _insert(source.module, body, _place(body), [_LOADER])
+    return source.rewritten(source.module.with_changes(body=body), origins), [
         Finding(source.path, 0, 0, "TEE105", f"`{_LOADER.partition('  ')[0]}`")]
+
+
+def chooses_keras(source: SourceFile) -> bool:
+    """Whether a line of a module imports what chooses Keras 2.
+
+    An import over several lines is not seen; one line more does no harm.
+    """
+    lines: list[cst.Import | cst.ImportFrom] = find_all(source.module, cst.Import, cst.ImportFrom)
+    return any(f"{name}.".startswith((f"{PACKAGE}.tf_estimator.", f"{PACKAGE}.tf_tpu."))
+               for line in lines if not getattr(line, "lpar", None) for name in _modules_of(line))
 
 
 def _uses_layers(source: SourceFile) -> bool:
     """Whether a module uses names that TensorFlow has from Keras."""
-    bindings = Bindings(source)
-    return any(_OF_KERAS.match(".".join((path, *chain.parts[1:]))) for chain in bindings.chains
-               for path in bindings.meaning(chain.scope, chain.parts[0]).paths)
+    names = Names(source.module)
+    return any(_OF_KERAS.match(path) for chain in names.chains
+               for path in names.paths_in(chain.scope, chain.parts))
 
 
 def _place(body: list[Statement]) -> int:
@@ -277,7 +289,10 @@ def _place(body: list[Statement]) -> int:
 
 
 def _insert(module: cst.Module, body: list[Statement], place: int,
-            lines: list[str]) -> None:
+            lines: list[str]) -> dict[cst.CSTNode, cst.CSTNode]:
+    """Inserts lines; returns the statement after them, without the comments above, by the new one.
+    """
+    after = body[place:place + 1]
     statements: list[Statement] = [
         cst.parse_statement(line, module.config_for_parsing) for line in lines]
     if place < len(body) and hasattr(body[place], "leading_lines"):
@@ -290,7 +305,9 @@ def _insert(module: cst.Module, body: list[Statement], place: int,
     if place < len(body) and not _imported_modules(body[place], inside=True) and (
             not body[place].leading_lines):
         body[place] = body[place].with_changes(leading_lines=[cst.EmptyLine()])
+    following = body[place:place + 1]
     body[place:place] = statements
+    return dict(zip(following, after, strict=True))
 
 
 def _switch_v2_off(rewriter: ModuleRewrite, module: cst.Module,
@@ -298,10 +315,10 @@ def _switch_v2_off(rewriter: ModuleRewrite, module: cst.Module,
     """Adds `tf.disable_v2_behavior()` below the imports, as TensorFlow 1.x behaves."""
     if not any(finding.code == "TEE103" for finding in rewriter.findings) or any(
             chain.parts[-1] in ("disable_v2_behavior", "disable_eager_execution")
-            for chain in rewriter.bindings.chains):
+            for chain in rewriter.names.chains):
         return
     root = next((name for name in ("tf", "tensorflow")
-                 if rewriter.bindings.is_bound_at_top(name, "tensorflow")), "")
+                 if rewriter.names.is_bound_at_top(name, "tensorflow")), "")
     last = max((index for index, statement in enumerate(body) if _imported_modules(statement)),
                default=-1)
     lines = [f"{root}.disable_v2_behavior()"] if root else [
@@ -322,16 +339,18 @@ def _imported_modules(statement: cst.CSTNode, *, inside: bool = False) -> list[s
         nodes = find_all(statement, cst.Import, cst.ImportFrom)
     else:
         nodes = []
-    names = []
-    for node in nodes:
-        if isinstance(node, cst.Import):
-            names += [".".join(dotted(alias.name)) for alias in node.names]
-        elif isinstance(node, cst.ImportFrom):
-            names.append(module_of(node))
-            if not isinstance(node.names, cst.ImportStar):
-                names += [f"{module_of(node)}.{'.'.join(dotted(alias.name))}"
-                          for alias in node.names]
-    return names
+    return [name for node in nodes for name in _modules_of(node)]
+
+
+def _modules_of(node: cst.CSTNode) -> list[str]:
+    """Returns the modules, or names in them, that an import statement imports."""
+    if isinstance(node, cst.Import):
+        return [".".join(dotted(alias.name)) for alias in node.names]
+    if not isinstance(node, cst.ImportFrom):
+        return []
+    aliases = () if isinstance(node.names, cst.ImportStar) else node.names
+    return [module_of(node), *(f"{module_of(node)}.{'.'.join(dotted(alias.name))}"
+                               for alias in aliases)]
 
 
 def _is_docstring(statement: cst.CSTNode) -> bool:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Collection, Mapping
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.column_features import UnknownColumnsError, columns_of
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.forward_rewrite import takes_columns_at_once
-from tpu_estimator_embedding.migration.name_table import NameTable
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all
 
 CODE = "TEE402"
 REQUIRED = None
@@ -197,7 +196,7 @@ class Translator:
         is_training: whether an expression is true in training and false otherwise.
     """
 
-    def __init__(self, names: NameTable, constants: Collection[str],
+    def __init__(self, names: Names, constants: Collection[str],
                  is_training: Callable[[cst.BaseExpression], bool]) -> None:
         self._names, self._constants, self._is_training = names, constants, is_training
         self.known: set[str] = {"params"}  # variables that the written function has
@@ -311,7 +310,7 @@ class Translator:
         raise UntranslatedError(call, f"`{text_of(call.func)}` has no counterpart known in full")
 
     def _is_bound(self, name: str) -> bool:
-        """Whether the program has a name of its own."""
+        """Whether the program binds this name itself."""
         return bool(name in self.known or self._names.functions.get(name)
                     or self._names.classes.get(name) or self._names.globals.get(name))
 
@@ -322,7 +321,7 @@ class Translator:
             is_transposed = given[f"transpose_{key}"]
             text = self._text(given, key)
             if is_transposed is not None and text_of(is_transposed) not in ("True", "False"):
-                raise UntranslatedError(is_transposed, f"`transpose_{key}` that is no constant")
+                raise UntranslatedError(is_transposed, f"`transpose_{key}` that is not a constant")
             texts.append(f"keras.ops.swapaxes({text}, -1, -2)" if is_transposed is not None
                          and text_of(is_transposed) == "True" else text)
         return f"keras.ops.matmul({', '.join(texts)})"
@@ -343,7 +342,7 @@ class Translator:
                      columns: cst.BaseExpression) -> str:
         """Returns the activations and values of columns, concatenated by the columns' names."""
         if text_of(features) != "features":
-            raise UntranslatedError(call, "columns of something else than `features`")
+            raise UntranslatedError(call, "columns of something other than `features`")
         try:
             found = columns_of(columns, self._names, self.local)
         except UnknownColumnsError as error:

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.keras3_expressions import (
     CODE,
@@ -28,8 +27,8 @@ from tpu_estimator_embedding.migration.keras3_expressions import (
     signature,
 )
 from tpu_estimator_embedding.migration.model_fn_parts import arguments_of_spec, names_in
-from tpu_estimator_embedding.migration.name_table import NameTable
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all
 
 TRAIN, EVAL, PREDICT = "TRAIN", "EVAL", "PREDICT"
 _ALL = frozenset((TRAIN, EVAL, PREDICT))
@@ -78,7 +77,7 @@ class _Outputs:
     modes: frozenset[str]
 
 
-def write(function: cst.FunctionDef, names: NameTable) -> tuple[str, list[Problem]]:
+def write(function: cst.FunctionDef, names: Names) -> tuple[str, list[Problem]]:
     """Returns the text of the functions, and what has no counterpart.
 
     Args:
@@ -89,7 +88,7 @@ def write(function: cst.FunctionDef, names: NameTable) -> tuple[str, list[Proble
 
 
 class _Functions:
-    def __init__(self, function: cst.FunctionDef, names: NameTable) -> None:
+    def __init__(self, function: cst.FunctionDef, names: Names) -> None:
         self._function, self._names = function, names
         self.problems: list[Problem] = []
         self._lines: list[_Line] = []
@@ -233,7 +232,7 @@ class _Functions:
         loss, of_evaluation = self._argument("loss", TRAIN), self._argument("loss", EVAL)
         assert loss is not None  # the split has seen it
         if of_evaluation is not None and text_of(loss) != text_of(of_evaluation):
-            self._problem(of_evaluation, "the loss of evaluation is another than that of training")
+            self._problem(of_evaluation, "evaluation and training have different losses")
         return loss
 
     def _of_labels(self) -> set[str]:
@@ -392,7 +391,7 @@ class _Functions:
             by_key = {text_of(one.key).strip("'\""): one.value for one in tensors.elements
                       if isinstance(one, cst.DictElement)}
             return found, [(name, by_key[name]) for name in order if name in by_key]
-        raise UntranslatedError(tensors, "tensors of eval_metrics that are no list or dictionary")
+        raise UntranslatedError(tensors, "tensors of eval_metrics outside a list or dictionary")
 
     def _metrics_texts(self, function: cst.FunctionDef | cst.Lambda | None,
                        bound: list[tuple[str, cst.BaseExpression]],

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError
+from tpu_estimator_embedding.migration.node_search import dotted
 
 _RATE = "learning_rate"
 _DROPPED = ("use_locking", "name", "use_own_namescope_for_non_slot_vars")
@@ -79,7 +79,7 @@ OPTIMIZERS = {
         "RMSprop", {_RATE: _RATE, "decay": "rho", **_same("momentum", "epsilon"),
                     "use_locking": "", "centered": "centered", "name": ""},
         {"epsilon": "1e-10"}, {"_velocities": "RMSProp", "_momentums": "RMSProp_1"},
-        "both divide by √(v + ε) with ε inside of the root, which is written (tf.train: 1e-10, "
+        "both divide by √(v + ε) with ε inside the root, which is written (tf.train: 1e-10, "
         "Keras: 1e-7). v starts from 1 in tf.train, from 0 in Keras: the first step moves a "
         "variable by η/√(1−ρ) (3.2 η for ρ = 0.9) whatever the gradient, and "
         "√(1 + ρ / ((1−ρ) g²)) times as far as before. From a checkpoint of the Estimator v goes "
@@ -91,7 +91,7 @@ OPTIMIZERS = {
                  **_same("l2_shrinkage_regularization_strength", "beta")},
         {}, {"_accumulators": "Ftrl", "_linears": "Ftrl_1"},
         "the same formula with the same initial accumulator (0.1 unless given): rtol 1e-4 after 20 "
-        "steps for dense gradients. Of a sparse gradient (tf.gather of a dense variable) Keras "
+        "steps for dense gradients. For a sparse gradient (tf.gather of a dense variable) Keras "
         "rewrites every row, also those that were not looked up"),
     "AdadeltaOptimizer": KerasOptimizer(
         "Adadelta", {**_same(_RATE, "rho", "epsilon"), "use_locking": "", "name": ""},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What functions that a model_fn calls do besides computing their result.
+"""What functions that a model_fn calls do in addition to computing their result.
 
 A forward pass is the same in TF2 only if all that it does is known. These tables have what is: the
 functions that compute their result and no more, and the ones whose effect differs in TF2.
@@ -105,13 +105,37 @@ def is_random(name: str) -> bool:
     return RANDOM.get(name, name).startswith("random.") or last.endswith(("dropout", "noise"))
 
 
-_ASSIGNS = ("assigns a variable: in the Estimator only where the train_op depends on it, in a "
-            "tf.function always; write it in Trainer.train_step")
-_COLLECTION = "uses the graph, which TF2 makes anew for every mode"
+# What adds the losses of regularizers to a loss.
+READS_REGULARIZATION = ("losses.get_regularization_loss", "losses.get_regularization_losses",
+                        "losses.get_total_loss")
+ACTIVITY_REGULARIZER = "activity_regularizer"
+# Layer -> the number of arguments before that one.
+BEFORE_ACTIVITY_REGULARIZER = {
+    "layers.dense": 8, "layers.Dense": 7,
+    **dict.fromkeys(("layers.conv1d", "layers.conv2d"), 13),
+    **dict.fromkeys(("layers.separable_conv1d", "layers.separable_conv2d"), 16)}
+
+# What a function that the Estimator calls in the graph of a step reads of it, and elsewhere not.
+STATE_OF_GRAPH = (
+    "train.get_global_step", "train.get_or_create_global_step", "get_collection",
+    "get_collection_ref", "trainable_variables", "global_variables", "get_variable",
+    "losses.get_losses", *READS_REGULARIZATION)
+
+_ASSIGNS = ("assigns a variable: in the Estimator only where the train_op depends on it, in TF2 at "
+            "every step of training; write it in Trainer.train_step")
+_COLLECTION = "uses the graph, which TF2 creates again for every mode"
 _SUMMARY = "writes nothing in TF2: write it with tf.compat.v2.summary beside Trainer.train"
-_ASSERTS = ("fails in the Estimator only where the train_op depends on it, in a tf.function "
-            "always: decide which is meant")
+_ASSERTS = ("fails in the Estimator only where the train_op depends on it, in TF2 at every step "
+            "of training: decide which is meant")
 _VARIABLES = "returns nothing in TF2, where Forward.trainable_variables has the variables"
+_ORDERS = ("orders what the Estimator runs: the forward pass in TF2 runs every op with an effect, "
+           "in the order of the text")
+_JOINS = "joins ops, which TF2 runs in the order of the text"
+_PRINTS = "prints: in TF2 write tf.print"
+_MAKES = "makes a new variable at every call of the forward pass: use tf.get_variable"
+_LOCAL = "makes a variable that TF2 does not reset between evaluations"
+# Effects that are the same where a function still makes a graph that a session runs.
+AS_IN_A_GRAPH = (_ASSIGNS, _ASSERTS, _ORDERS, _JOINS, _PRINTS, _MAKES, _LOCAL)
 # Function -> what it does otherwise in TF2. A name ending in "." is a namespace.
 OTHER_EFFECTS = {
     **dict.fromkeys((
@@ -131,21 +155,20 @@ OTHER_EFFECTS = {
     **dict.fromkeys(("trainable_variables", "global_variables", "all_variables",
                      "local_variables", "model_variables", "moving_average_variables"),
                     _VARIABLES),
-    "control_dependencies": "orders what the Estimator runs: the forward pass in TF2 runs every "
-                            "op with an effect, in the order of the text",
+    "control_dependencies": _ORDERS,
     "train.ExponentialMovingAverage": "averages variables with ops of the graph: write it in "
                                       "Trainer.train_step",
     "train.MovingAverageOptimizer": "averages variables with ops of the graph",
-    "Variable": "makes a new variable at every call of the forward pass: use tf.get_variable",
-    "get_local_variable": "makes a variable that TF2 does not reset between evaluations",
+    "Variable": _MAKES,
+    "get_local_variable": _LOCAL,
     "gradients": "cannot be used in the forward pass of TF2: use tf.GradientTape",
     "py_func": "calls Python code, which the tool does not follow",
     "py_function": "calls Python code, which the tool does not follow",
     "numpy_function": "calls Python code, which the tool does not follow",
-    "Print": "prints: in TF2 write tf.print",
+    "Print": _PRINTS,
     "print": "prints in the Estimator only where the train_op depends on it",
-    "group": "joins ops, which TF2 runs in the order of the text",
-    "tuple": "joins ops, which TF2 runs in the order of the text",
+    "group": _JOINS,
+    "tuple": _JOINS,
     "set_random_seed": "sets the seed of the Estimator's graph: call tf.random.set_seed before "
                        "Trainer is made",
     "contrib.": "has no counterpart in TF2",

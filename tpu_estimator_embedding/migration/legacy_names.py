@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
-STAGES = ("imports", "tf2", "layers", "keras-rs")
-_HEADS = {"imports": "Imports", "tf2": "TF2", "layers": "Layers", "keras-rs": "Keras RS"}
+STAGES = ("imports", "tf2", "layers", "keras3")
+_HEADS = {"imports": "Imports", "tf2": "TF2", "layers": "Layers", "keras3": "Keras 3"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,18 +25,18 @@ class LegacyName:
         imports: the name below `tpu_estimator_embedding` at stage 1.
         tf2: what to write in a TF2 training loop.
         layers: what to write in a Keras model of tf_keras.
-        keras_rs: what to write with Keras RS.
+        keras3: what to write in a Keras 3 model.
     """
 
     name: str
     imports: str
     tf2: str
     layers: str
-    keras_rs: str
+    keras3: str
 
     def counterpart(self, stage: str) -> str:
         """Returns the replacement of the name at one of STAGES."""
-        return str(getattr(self, stage.replace("-", "_")))
+        return str(getattr(self, stage))
 
 
 _LOOP = "a training loop"
@@ -44,8 +44,8 @@ _FIT = "Model.compile and Model.fit"
 _NONE = "not needed"
 
 
-def _row(name: str, imports: str, tf2: str, layers: str = "", keras_rs: str = "") -> LegacyName:
-    return LegacyName(name, imports, tf2, layers or tf2, keras_rs or layers or tf2)
+def _row(name: str, imports: str, tf2: str, layers: str = "", keras3: str = "") -> LegacyName:
+    return LegacyName(name, imports, tf2, layers or tf2, keras3 or layers or tf2)
 
 
 def _rows(prefix: str, home: str, names: str, *counterparts: str) -> tuple[LegacyName, ...]:
@@ -57,7 +57,7 @@ def _optimizer(rule: type[UpdateRule]) -> LegacyName:
     name, is_in_tf2 = rule.record.parameters, rule.record.v2_attributes is not None
     prefix = "tpu.experimental." if name in EXPORTED_PARAMETERS else "tpu_embedding."
     tf2 = f"mid_level.{rule.__name__}" if is_in_tf2 else "none in tf.tpu.experimental.embedding"
-    return _row(f"{prefix}{name}", name, tf2, tf2, _IN_KERAS_RS.get(rule.__name__, "none"))
+    return _row(f"{prefix}{name}", name, tf2, tf2, _IN_KERAS_3.get(rule.__name__, "none"))
 
 
 EXPORTED_PARAMETERS = ("AdagradParameters", "AdamParameters", "FtrlParameters",
@@ -119,10 +119,10 @@ _TPU = (
          "tf.config.experimental_connect_to_cluster"),
 )
 
-_IN_KERAS_RS = {
+_IN_KERAS_3 = {
     "Adagrad": "keras.optimizers.Adagrad(epsilon=0), gradients of repeated ids summed",
-    "Adam": "none with equal numbers: Keras corrects the bias and updates all rows",
-    "FTRL": "refused: Keras 3's Ftrl rewrites rows that no batch has looked up",
+    "Adam": "keras_training.TableAdam, which migrate writes",
+    "FTRL": "keras_training.TableFtrl, which migrate writes",
     "SGD": "keras.optimizers.SGD",
 }
 

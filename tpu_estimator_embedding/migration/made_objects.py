@@ -18,10 +18,8 @@ from tpu_estimator_embedding.migration.assignments import (
     names_of_target,
     parameters,
 )
-from tpu_estimator_embedding.migration.bindings import dotted
-from tpu_estimator_embedding.migration.forward_rewrite import holds
-from tpu_estimator_embedding.migration.name_table import NameTable
-from tpu_estimator_embedding.migration.node_search import find_all, find_names
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names, holds
 
 _DISPLAYS = (cst.List, cst.Dict, cst.Set, cst.Tuple, cst.BaseComp)
 # What returns a new object whatever it is called on.
@@ -43,7 +41,7 @@ class MadeObjects:
         longer_lived: parameters of the function whose objects outlive a call.
     """
 
-    def __init__(self, names: NameTable, called: Sequence[cst.FunctionDef],
+    def __init__(self, names: Names, called: Sequence[cst.FunctionDef],
                  longer_lived: Sequence[str]) -> None:
         self._names, self._called, self._longer_lived = names, called, longer_lived
 

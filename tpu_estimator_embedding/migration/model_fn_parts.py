@@ -4,30 +4,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
+from libcst import matchers
 
-from tpu_estimator_embedding.migration.bindings import dotted
-from tpu_estimator_embedding.migration.constructor_arguments import SPEC_ORDER
-from tpu_estimator_embedding.migration.effects import SPEC, Effects, Problem
-from tpu_estimator_embedding.migration.forward_rewrite import NewStatement, holds
-from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
-from tpu_estimator_embedding.migration.name_table import NameTable
-from tpu_estimator_embedding.migration.node_search import find_all
-from tpu_estimator_embedding.migration.train_op import (
-    STEP_CALLS,
+from tpu_estimator_embedding.migration.assignments import (
     Line,
-    TrainOp,
     bound_otherwise,
     lines_of,
     targets_of,
 )
+from tpu_estimator_embedding.migration.constructor_arguments import SPEC_ORDER
+from tpu_estimator_embedding.migration.effects import SPEC, Effects, Problem
+from tpu_estimator_embedding.migration.forward_rewrite import NewStatement
+from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, holds
+from tpu_estimator_embedding.migration.train_op import STEP_CALLS, TrainOp
 
 _KEPT = ("mode", "predictions", "loss", "eval_metrics")
-_PARAMETERS = ("features", "labels", "mode", "params", "config")
+PARAMETERS = ("features", "labels", "mode", "params", "config")
 # Of the functions that are written: `dense_learning_rate` and `make_optimizer`.
+_CHOSEN_RATE = "dense_rate"
 RATE_PARAMETERS, OPTIMIZER_PARAMETERS = ("global_step", "params"), ("learning_rate", "params")
 
 
@@ -58,39 +58,53 @@ class Parts:
 
     Attributes:
         forward: the function without its training.
-        optimizer: the call that makes the legacy optimizer.
-        rate: its argument with the learning rate.
-        rate_statements, optimizer_statements: the statements that the learning rate, and the other
-            arguments, need, in order.
+        optimizers: the calls that make the legacy optimizer; several where conditions choose one.
+        rate: the argument of the first with the learning rate.
+        rate_value, optimizer_value: what a function returns that gives the learning rate, and
+            another that makes the optimizer.
+        rate_statements, optimizer_statements: the statements that those need, in order.
+        gradient_statements: those that change gradients, as the body of `transform_gradients`.
+        gradient_value: what that returns; "" if nothing changes gradients.
+        own_parameters: of the model_fn, which the function of the learning rate, and the one of
+            the optimizer, take too.
         dropped: arguments of the specs without a counterpart -> their positions.
         problems: what the forward pass does that is not carried over, or not known to be.
     """
 
     forward: cst.FunctionDef
-    optimizer: cst.Call
+    optimizers: tuple[cst.Call, ...]
     rate: cst.Arg
+    rate_value: cst.BaseExpression
+    optimizer_value: cst.BaseExpression
     rate_statements: tuple[cst.BaseStatement, ...]
     optimizer_statements: tuple[cst.BaseStatement, ...]
+    gradient_statements: tuple[cst.BaseStatement, ...]
+    gradient_value: str
+    own_parameters: tuple[tuple[str, ...], tuple[str, ...]]
     dropped: tuple[tuple[str, cst.CSTNode], ...]
     problems: tuple[Problem, ...]
 
 
-def split(function: cst.FunctionDef, names: NameTable) -> Parts:
+def split(function: cst.FunctionDef, names: Names, own: Iterable[str] = ()) -> Parts:
     """Splits a model_fn.
 
     Args:
         function: the model_fn.
         names: of its module.
+        own: parameters in addition to those of every model_fn, with their values.
 
     Raises:
         NotSplitError: it has an unsupported form.
     """
-    return _Splitter(function, names).run()
+    return _Splitter(function, names, own).run()
 
 
 class _Splitter:
-    def __init__(self, function: cst.FunctionDef, names: NameTable) -> None:
-        self._function, self._names = function, names
+    def __init__(self, function: cst.FunctionDef, names: Names, own: Iterable[str]) -> None:
+        self._function, self._names, self._own = function, names, frozenset(own)
+        # Parameters of the functions that are written -> those of `own` that they need.
+        self._own_used: dict[tuple[str, str], set[str]] = {
+            RATE_PARAMETERS: set(), OPTIMIZER_PARAMETERS: set()}
         self._lines = lines_of(function.body)
         self._chosen: set[cst.CSTNode] = set()  # lines that arguments of the optimizer need
         self._problems: list[Problem] = []
@@ -117,38 +131,138 @@ class _Splitter:
         [(call, given)] = training
         spec_line = next((line for line in self._lines if holds(line.node, call)), None)
         if spec_line is None:
-            raise NotSplitError("the spec with the train_op is made in a function inside of it, or "
+            raise NotSplitError("the spec with the train_op is made in a function inside it, or "
                                 "on the line of its `if`", call)
         train = TrainOp(self._function, self._lines, spec_line, given["train_op"],
                         given.get("loss"), self._names)
         self._problems += train.problems
         dropped = [value for _, given in specs for key, value in given.items() if key not in _KEPT]
         gone = _gone(self._function, self._lines, train, dropped)
-        if train.optimizer is None:
+        if not train.optimizers:
             effects = self._effects(gone, train, dropped)
             raise NotSplitError.of([*self._problems, *filter(_is_of_forward, effects)])
-        rate = self._rate(train.optimizer)
-        others = [argument.value for argument in train.optimizer.args if argument is not rate]
-        slices = (self._slice([rate.value], train, train.optimizer, RATE_PARAMETERS),
-                  self._slice(others, train, train.optimizer, OPTIMIZER_PARAMETERS)
-                  if others else ())
+        calls = tuple(call for _, call in train.optimizers)
+        rates = [self._rate(call) for call in calls]
+        sliced = self._sliced_choice(train, rates) if self._is_chosen(
+            train) else self._sliced_arguments(train, rates[0])
+        gone |= self._refusals(train, gone)
+        left = {statement for line in self._lines if line.node not in gone
+                for statement, _ in line.around}
+        tests = [one.test for one in self._conditions(train) if one not in left]
+        gone = _gone(self._function, self._lines, train, [*dropped, *tests], gone)
+        gradients = self._changed_gradients(train)
         effects = self._effects(gone, train, dropped)
         if self._problems:
             raise NotSplitError.of([*self._problems, *filter(_is_of_forward, effects)])
         return Parts(
-            self._forward(gone, train), train.optimizer, rate, *slices,
-            tuple((key, call) for call, given in specs for key in given
-                  if key not in (*_KEPT, "train_op")), tuple(effects))
+            self._forward(gone, train), calls, rates[0], *sliced, *gradients,
+            (tuple(sorted(self._own_used[RATE_PARAMETERS])),
+             tuple(sorted(self._own_used[OPTIMIZER_PARAMETERS]))),
+            tuple((key, call) for call, given in specs for key, value in given.items()
+                  if key not in (*_KEPT, "train_op") and not matchers.matches(
+                      value, matchers.Name("None"))), tuple(effects))
+
+    def _is_chosen(self, train: TrainOp) -> bool:
+        """Whether conditions decide which optimizer the train_op has, or whether it has one."""
+        return len(train.optimizers) > 1 or bool(self._conditions(train))
+
+    def _conditions(self, train: TrainOp) -> list[cst.If]:
+        """Returns the conditions, except those on `mode`, that decide about the optimizer."""
+        return list(dict.fromkeys(
+            statement for line, _ in train.optimizers for statement, _ in line.around
+            if isinstance(statement, cst.If) and train.in_training(statement.test) is None))
+
+    def _sliced_arguments(self, train: TrainOp, rate: cst.Arg) -> tuple[Any, Any, Any, Any]:
+        """Returns values and statements, as in Parts, of the only optimizer."""
+        [(line, call)] = train.optimizers
+        place = self._place(line)
+        others = [argument.value for argument in call.args if argument is not rate]
+        return (rate.value, _with_rate(call, rate), self._slice(
+            [rate.value], train, place, RATE_PARAMETERS), self._slice(
+                others, train, place, OPTIMIZER_PARAMETERS) if others else ())
+
+    def _sliced_choice(self, train: TrainOp, rates: Sequence[cst.Arg],
+                       ) -> tuple[Any, Any, Any, Any]:
+        """Returns values and statements, as in Parts, of optimizers that conditions choose from."""
+        makers = {line.node: (call, rate) for (line, call), rate in zip(
+            train.optimizers, rates, strict=True)}
+        places = [self._place(line) for line, _ in train.optimizers]
+        tests = [one.test for one in self._conditions(train)]
+        raised = self._raised(train)
+        names = {name for line in makers for name in targets_of(line)}
+        if len(names) != 1:
+            self._problem(train.optimizers[0][1], "conditions choose an optimizer that has no "
+                          "variable: assign it to one")
+            return (rates[0].value, train.optimizers[0][1], (), ())
+        [variable] = names
+        others = [argument.value for call, rate in makers.values() for argument in call.args
+                  if argument is not rate]
+        made = self._slice([*others, *tests, *raised], train, max(places), OPTIMIZER_PARAMETERS,
+                           {*makers, *raised})
+        optimizers = _replaced(made, {
+            call: _with_rate(call, rate) for call, rate in makers.values()})
+        values = [rate.value for rate in rates]
+        needed = {name for value in values for name in _names(value)}
+        between = {name for line in self._lines[min(places):max(places)]
+                   if line.node not in makers for name in targets_of(line.node)}
+        if all(value.deep_equals(values[0]) for value in values) and not needed & between:
+            return (values[0], cst.Name(variable),
+                    self._slice(values[:1], train, min(places), RATE_PARAMETERS), optimizers)
+        given = _CHOSEN_RATE
+        while given in _bound(self._function):
+            given += "_"
+        statements = self._slice([*values, *tests, *raised], train, max(places), RATE_PARAMETERS,
+                                 {*makers, *raised})
+        return (cst.Name(given), cst.Name(variable), _replaced(statements, {
+            line.body[0]: cst.Assign([cst.AssignTarget(cst.Name(given))], rate.value)
+            for line, (_, rate) in makers.items()}), optimizers)
+
+    def _raised(self, train: TrainOp) -> list[cst.SimpleStatementLine]:
+        """Returns the lines that refuse what chooses no optimizer."""
+        return [line.node for line in self._lines if isinstance(line.statement, cst.Raise)
+                and any(one in self._conditions(train) for one, _ in line.around)]
+
+    def _refusals(self, train: TrainOp, gone: set[cst.CSTNode]) -> set[cst.CSTNode]:
+        """Returns those lines whose conditions decide about nothing else."""
+        kept = [line for line in self._lines if line.node not in gone
+                and not isinstance(line.statement, cst.Raise)]
+        of_others = {statement for line in kept for statement, _ in line.around}
+        return {line.node for line in self._lines if line.node in self._raised(train)
+                and not of_others & {one for one, _ in line.around if one in self._conditions(
+                    train)}}
+
+    def _changed_gradients(self, train: TrainOp) -> tuple[tuple[cst.BaseStatement, ...], str]:
+        """Returns the statements and the value of `transform_gradients`."""
+        changed = train.changed_gradients
+        if changed is None:
+            return (), ""
+        code = cst.Module([]).code_for_node
+        nodes = {node: cst.parse_expression(text) for node, text in changed.replaced.items()}
+        [result] = _replaced([changed.result], nodes)
+        statements = list(_replaced(self._sliced(
+            self._function.body, {*changed.lines}, train), nodes))
+        if {"params"} & {name for node in (*statements, result) for name in _names(node)}:
+            statements.insert(0, cst.parse_statement("params = self.params"))
+        if not changed.is_pairs:
+            return tuple(statements), f"list({code(result)})"
+        statements.append(cst.parse_statement(
+            "changed = {variable.ref(): gradient for gradient, variable in " + code(result) + "}"))
+        return tuple(statements), "[changed.get(variable.ref()) for variable in variables]"
+
+    def _place(self, line: Line) -> int:
+        return next(index for index, one in enumerate(self._lines) if one.node is line.node)
 
     def _check_signature(self) -> None:
         parameters = self._function.params
         odd = [*parameters.kwonly_params, *parameters.posonly_params]
         odd += [star for star in (parameters.star_arg, parameters.star_kwarg)
                 if isinstance(star, cst.Param)]
-        odd += [one for one in parameters.params if one.name.value not in _PARAMETERS]
+        odd += [one for one in parameters.params if one.name.value not in (
+            *PARAMETERS, *self._own)]
         for parameter in odd:
             self._problem(parameter, f"it has the parameters {[parameter.name.value]}: only "
-                          f"{', '.join(_PARAMETERS)} are known, without * and **")
+                          f"{', '.join(PARAMETERS)} are known, without * and **, and what "
+                          "`functools.partial` or a default gives by name")
         if "mode" in _assigned(self._function):
             self._problem(self._function, "it assigns `mode`, which its conditions depend on")
         for decorator in self._function.decorators:
@@ -156,15 +270,16 @@ class _Splitter:
 
     def _effects(self, gone: set[cst.CSTNode], train: TrainOp,
                  dropped: Iterable[cst.BaseExpression]) -> list[Problem]:
-        """Returns what the forward pass, and the code of the learning rate, do besides."""
+        """Returns what else the forward pass, and the code of the learning rate, do."""
         steps = [call for line in (*gone, *dropped)
                  for call in find_all(line, cst.Call)
                  if self._names.of_tensorflow(call.func) in STEP_CALLS]
         headers = [item for statement in train.updates for item in statement.items]
         effects = Effects(self._names, [*(gone - self._chosen), *dropped, *steps, *headers])
         found = effects.check(
-                self._function, [argument.value for argument in train.optimizer.args]
-                if train.optimizer is not None else ())
+                self._function, [
+                    *(argument.value for _, call in train.optimizers for argument in call.args),
+                    *(one.test for one in self._conditions(train))])
         is_config_used = "config" in _names(
             self._function.body, {line.node for line in self._lines if isinstance(
                 line.statement, cst.Del)})
@@ -203,21 +318,22 @@ class _Splitter:
             raise NotSplitError("its optimizer has no learning rate, or * arguments", optimizer)
         return (named or first)[0]
 
-    def _slice(self, expressions: Sequence[cst.BaseExpression], train: TrainOp,
-               optimizer: cst.Call, parameters: tuple[str, str]) -> tuple[cst.BaseStatement, ...]:
+    def _slice(self, expressions: Sequence[cst.CSTNode], train: TrainOp, place: int,
+               parameters: tuple[str, str],
+               given: Iterable[cst.SimpleStatementLine] = ()) -> tuple[cst.BaseStatement, ...]:
         """Returns the statements that expressions of the optimizer need.
 
         Args:
-            expressions: arguments of the optimizer.
+            expressions: arguments of the optimizer, and what decides about it.
             train: the train_op.
-            optimizer: the call that makes it.
+            place: the index of the line that makes the optimizer.
             parameters: of the function that the statements are to stand in.
+            given: lines that are among the statements.
         """
         bound = _bound(self._function)
         wanted = {name for expression in expressions for name in _names(expression)}
-        chosen: set[cst.CSTNode] = set()
-        place = next(index for index, line in enumerate(self._lines)
-                     if holds(line.node, optimizer))
+        given = {*given}
+        chosen: set[cst.CSTNode] = {*given}
         is_growing = True
         while is_growing:
             new = [line for line in self._lines[:place] if line.node not in chosen
@@ -232,29 +348,33 @@ class _Splitter:
         defined = {name for line in self._lines if line.node in chosen
                    for name in targets_of(line.node)}
         others = {"features", "labels", "mode", "config"} | bound_otherwise(self._function)
-        names = sorted((wanted & bound) - defined - {"params"} | (wanted & others & bound))
+        defined -= {name for line in given for name in targets_of(line)}
+        self._own_used[parameters] |= wanted & self._own
+        names = sorted((wanted & bound) - defined - {"params"} - self._own
+                       | (wanted & others & bound))
         if names:
             self._problem(expressions[0], f"the arguments of its optimizer use {names}, which its "
                           "training step does not have: the tool follows lines `name = ...`")
             return ()
-        self._check_parameters(expressions, chosen, wanted - bound, parameters)
-        self._chosen |= chosen
+        self._check_parameters(expressions, chosen - given, wanted - bound, parameters)
+        self._chosen |= chosen - given
         for node in dict.fromkeys(self._changes(wanted & bound, self._function, set())):
             self._problem(node, "it changes what the arguments of its optimizer are computed from")
         statements = self._sliced(self._function.body, chosen, train)
-        calls = [call for node in (*chosen, *expressions) for call in find_all(node, cst.Call)]
+        calls = [call for node in (*(chosen - given), *expressions)
+                 for call in find_all(node, cst.Call)]
         for call in calls:
             if self._names.of_tensorflow(call.func) in ("get_variable", "Variable"):
                 self._problem(call, "an argument of its optimizer is a variable, which its "
-                              "training step would make anew: keep it in a class derived from "
+                              "training step would make again: keep it in a class derived from "
                               "Trainer")
         if parameters is OPTIMIZER_PARAMETERS and any(
                 self._names.of_tensorflow(call.func) in STEP_CALLS for call in calls):
-            self._problem(expressions[0], "an argument of its optimizer besides the learning rate "
-                          "depends on the step")
+            self._problem(expressions[0], "an argument of its optimizer other than the learning "
+                          "rate depends on the step")
         return tuple(statements)
 
-    def _check_parameters(self, expressions: Sequence[cst.BaseExpression], chosen: set[cst.CSTNode],
+    def _check_parameters(self, expressions: Sequence[cst.CSTNode], chosen: set[cst.CSTNode],
                           free: set[str], parameters: tuple[str, str]) -> None:
         """Reports names that would mean something else in the function that is written."""
         [first, _] = parameters
@@ -361,6 +481,31 @@ class _Splitter:
         return forward
 
 
+def _with_rate(call: cst.Call, rate: cst.Arg) -> cst.Call:
+    """Returns the call of an optimizer with the variable `learning_rate` as its rate."""
+    return call.with_changes(args=[
+        argument.with_changes(value=cst.Name(OPTIMIZER_PARAMETERS[0])) if argument is rate
+        else argument for argument in call.args])
+
+
+def _replaced(nodes: Iterable[Any], replacements: Mapping[cst.CSTNode, cst.CSTNode],
+              ) -> tuple[Any, ...]:
+    """Returns nodes with some below them replaced by others."""
+    return tuple(node.visit(_Replace(replacements)) for node in nodes)
+
+
+class _Replace(cst.CSTTransformer):
+    def __init__(self, replacements: Mapping[cst.CSTNode, cst.CSTNode]) -> None:
+        super().__init__()
+        self._replacements = replacements
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node not in self._replacements
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        return self._replacements.get(original_node, updated_node)
+
+
 def returns_specs(function: cst.FunctionDef) -> bool:
     """Whether a function itself, not a nested one, constructs a TPUEstimatorSpec."""
     of_inner = {call for node in find_all(function.body, cst.FunctionDef)
@@ -433,11 +578,12 @@ def _assigned(function: cst.FunctionDef) -> set[str]:
 
 
 def _gone(function: cst.FunctionDef, lines: list[Line], train: TrainOp,
-          dropped: Iterable[cst.BaseExpression]) -> set[cst.CSTNode]:
-    """Returns the lines that only training, or a dropped argument of a spec, needs."""
+          dropped: Iterable[cst.BaseExpression],
+          known: Iterable[cst.CSTNode] = ()) -> set[cst.CSTNode]:
+    """Returns the lines that only training, or a dropped expression, needs."""
     dropped = set(dropped)
     headers = {item for statement in train.updates for item in statement.items}
-    gone: set[cst.CSTNode] = set(train.lines)
+    gone: set[cst.CSTNode] = {*train.lines, *known}
     wanted = {name for node in (*gone, *dropped) for name in _names(node)}
     is_growing = True
     while is_growing:

@@ -7,8 +7,8 @@ import dataclasses
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import Bindings, Chain, Meaning
 from tpu_estimator_embedding.migration.legacy_names import NAMES
+from tpu_estimator_embedding.migration.names import Chain, Meaning, Names
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.targets import PACKAGE, Target, in_full, target_of
@@ -26,12 +26,12 @@ class References:
     """Writes names for one module, and collects the imports that they need.
 
     Args:
-        bindings: the existing names of the module.
+        names: the existing names of the module.
         is_tf1: whether its `tensorflow` becomes `tensorflow.compat.v1`.
     """
 
-    def __init__(self, bindings: Bindings, is_tf1: bool) -> None:
-        self._bindings = bindings
+    def __init__(self, names: Names, is_tf1: bool) -> None:
+        self._names = names
         self._is_tf1 = is_tf1
         self.needed: dict[tuple[str, str], str] = {}  # (module, name) -> its variable
 
@@ -70,10 +70,10 @@ class References:
 
     def _is_taken(self, name: str, path: str) -> bool:
         """Whether the module uses a name for anything other than the intended import."""
-        if name not in self._bindings.bound_names:
+        if name not in self._names.bound_names:
             return False
         full = path if "." in path else f"{PACKAGE}.{path}"
-        return not self._bindings.is_only(name, full)
+        return not self._names.is_only(name, full)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +83,12 @@ class Rewritten:
     Attributes:
         data: its bytes; unchanged if there is nothing to rewrite.
         findings: what was changed and what is left to do.
+        source: the file with these bytes; None if it was not parsed.
     """
 
     data: bytes
     findings: tuple[Finding, ...]
+    source: SourceFile | None = None
 
 
 class ModuleRewrite:
@@ -100,16 +102,14 @@ class ModuleRewrite:
     def __init__(self, source: SourceFile, is_tf1: bool) -> None:
         self.source = source
         self.is_tf1 = is_tf1
-        self.bindings = Bindings(source)
-        self.references = References(self.bindings, is_tf1)
+        self.names = Names(source.module)
+        self.references = References(self.names, is_tf1)
         self.replacements: dict[cst.CSTNode, str] = {}
         self.findings: list[Finding] = []
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
         """Adds a finding about a node."""
-        start = self.bindings.positions[node].start
-        self.findings.append(
-            Finding(self.source.path, start.line, start.column + 1, code, message))
+        self.findings.append(self.source.finding(node, code, message))
 
     def replace(self, node: cst.CSTNode, new: str, code: str, old: str) -> None:
         """Replaces an expression."""

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds nodes in a syntax tree.
+"""Finds nodes in a syntax tree, and the identifiers of chains of attributes.
 
 `libcst.matchers.findall` visits a tree as if to change it, which takes most of the time of a
 rewrite. This reads children, which never change, once for each node.
 """
 
 import functools
+from collections.abc import Iterator
 from typing import TypeVar
 
 import libcst as cst
@@ -24,14 +25,16 @@ def find_all(tree: cst.CSTNode, *kinds: type[Node]) -> list[Node]:
     >>> [name.value for name in find_all(cst.parse_expression("a + b(c)"), cst.Name)]
     ['a', 'b', 'c']
     """
-    found: list[Node] = []
+    return [node for node in nodes_of(tree) if isinstance(node, kinds)]
+
+
+def nodes_of(tree: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yields all nodes of a tree, itself included, in the order of the text."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, kinds):
-            found.append(node)
-        waiting.extend(_reversed_children(node))
-    return found
+        yield node
+        waiting.extend(reversed_children(node))
 
 
 def find_names(tree: cst.CSTNode, name: str) -> list[cst.Name]:
@@ -39,6 +42,30 @@ def find_names(tree: cst.CSTNode, name: str) -> list[cst.Name]:
     return [node for node in find_all(tree, cst.Name) if node.value == name]
 
 
+def holds(node: cst.CSTNode, inner: cst.CSTNode) -> bool:
+    """Whether a node is another one, or contains it."""
+    return any(one is inner for one in nodes_of(node))
+
+
+def dotted(node: cst.CSTNode | None) -> tuple[str, ...]:
+    """Returns the identifiers of a chain of attributes; empty if a node is not such a chain.
+
+    >>> dotted(cst.parse_expression("tf.estimator.tpu"))
+    ('tf', 'estimator', 'tpu')
+    """
+    words: list[str] = []
+    while isinstance(node, cst.Attribute):
+        words.append(node.attr.value)
+        node = node.value
+    return (node.value, *reversed(words)) if isinstance(node, cst.Name) else ()
+
+
+def module_of(node: cst.ImportFrom) -> str:
+    """Returns the module of a from-import, with the dots of a relative one."""
+    return "." * len(node.relative) + ".".join(dotted(node.module))
+
+
 @functools.lru_cache(_NODES_REMEMBERED)
-def _reversed_children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+def reversed_children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+    """Returns the children of a node, the last first."""
     return tuple(reversed(node.children))

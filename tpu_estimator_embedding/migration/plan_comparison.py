@@ -52,7 +52,7 @@ def differences(captured: CapturedConfig, text: str, left: Collection[str] = ())
     return [one for one in found if one not in left]
 
 
-def keras_rs_differences(captured: CapturedConfig, text: str) -> list[str]:
+def keras3_differences(captured: CapturedConfig, text: str) -> list[str]:
     """Returns how tables and features of Keras RS in a module's text differ from the captured ones.
 
     Raises:

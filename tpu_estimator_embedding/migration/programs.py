@@ -20,7 +20,7 @@ def find(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[pathlib.Path, pa
         For each, its path and its name relative to the argument.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file, or no Python file in any of the directories.
     """
     found: dict[pathlib.Path, pathlib.PurePath] = {}
     for given in map(pathlib.Path, paths):
@@ -31,6 +31,10 @@ def find(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[pathlib.Path, pa
             found.setdefault(given, pathlib.PurePath(given.name))
         else:
             raise FileNotFoundError(f"There is no file or directory {str(given)!r}.")
+    if not found:
+        given_paths = ", ".join(repr(os.fspath(path)) for path in paths)
+        raise FileNotFoundError(f"There is no Python file in {given_paths}. Pass the program, or "
+                                "the directory that has it.")
     return sorted(found.items())
 
 
@@ -49,15 +53,19 @@ def diff(files: Iterable[MigratedFile]) -> Iterator[bytes]:
 
 
 def write_in_place(files: Iterable[MigratedFile]) -> list[pathlib.Path]:
-    """Replaces changed files, and keeps the first original of each beside it as `.orig`."""
+    """Replaces changed files, and keeps the first original of each beside it as `.orig`.
+
+    A link stays one: the file that it names is replaced.
+    """
     written = []
     for file in files:
         if file.before == file.after:
             continue
-        original = file.path.with_name(file.path.name + ORIGINAL)
+        path = file.path.resolve() if file.path.is_symlink() else file.path
+        original = path.with_name(path.name + ORIGINAL)
         if file.before and not original.exists():
-            _write(original, file.before, file.path)
-        _write(file.path, file.after, file.path)
+            _write(original, file.before, path)
+        _write(path, file.after, path)
         written.append(file.path)
     return written
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A quick scan of a file, which tells whether it needs the slow analysis of its names.
+"""A quick scan of files, which decides whether they need the slow analysis of their names.
+
+A program may have thousands of files, of which a few use the legacy API. LibCST takes ten times as
+long as Python's own parser, and resolving names as long again: this looks for words in the bytes,
+then at the tree of Python's parser. Everything after it asks `names`.
 
 It errs on one side only: a file that it clears has no name of the legacy API, in no form, and
 nothing else that the report mentions. It knows names by the variables through which a module
@@ -9,9 +13,10 @@ reaches TensorFlow, in any scope, and by words that every name of the legacy API
 import ast
 import collections
 import dataclasses
+import pathlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tpu_estimator_embedding.migration.targets import SINGLE_NAMES
 from tpu_estimator_embedding.migration.tf1_programs import is_tf1_only
@@ -33,6 +38,7 @@ class QuickScan:
         may_be_tf1: whether it may use a name that only TensorFlow 1.x has.
         uses_tensorflow: whether it imports TensorFlow.
         uses_keras: whether it uses names that TensorFlow has from Keras.
+        uses_compat: whether it says itself which TensorFlow its names are of.
         imported: dotted names that it imports, without the dots of relative ones.
     """
 
@@ -40,7 +46,13 @@ class QuickScan:
     may_be_tf1: bool
     uses_tensorflow: bool
     uses_keras: bool
+    uses_compat: bool
     imported: tuple[str, ...]
+
+
+def has_word(data: bytes, word: str = "tensorflow") -> bool:
+    """Whether a file may have an identifier."""
+    return word.encode() in data
 
 
 def scan(data: bytes) -> QuickScan | None:
@@ -71,7 +83,44 @@ def scan(data: bytes) -> QuickScan | None:
     may_be_tf1 = is_open or any(is_tf1_only(path.removeprefix("tensorflow.")) for path in paths
                                  if path.startswith("tensorflow."))
     return QuickScan(may_be_legacy, may_be_tf1, bool(paths),
-                     any(map(_OF_KERAS.match, paths)), imported)
+                     any(map(_OF_KERAS.match, paths)),
+                     any("compat" in path.split(".") for path in paths), imported)
+
+
+def read_by(others: Iterable[bytes], path: str) -> frozenset[str]:
+    """Returns the names that other modules may read of a module; "*" stands for all.
+
+    Args:
+        others: the texts of the other modules.
+        path: of the module. One of theirs with an equal last name may be meant by an import, too.
+    """
+    file = pathlib.PurePath(path)
+    stem = file.parent.name if file.stem == "__init__" else file.stem
+    found: set[str] = set()
+    for text in others:
+        if stem.encode() not in text:
+            continue
+        try:
+            nodes = list(ast.walk(ast.parse(text)))
+        except (SyntaxError, ValueError):
+            return frozenset("*")
+        is_whole = False  # whether the module itself is imported, under any variable
+        for node in nodes:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [alias.name for alias in node.names]
+                is_whole |= any(name.rpartition(".")[2] == stem for name in names)
+                if isinstance(node, ast.ImportFrom) and (
+                        (node.module or stem).rpartition(".")[2] == stem):
+                    found.update(names)
+            elif isinstance(node, ast.Call) and getattr(
+                    node.func, "attr", getattr(node.func, "id", "")) in (
+                        "import_module", "__import__"):
+                is_whole = True
+        if is_whole:
+            found |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+            found |= {node.value for node in nodes if isinstance(node, ast.Constant)
+                      and isinstance(node.value, str)}
+    return frozenset(found)
 
 
 def _imported(node: ast.AST) -> Iterator[str]:

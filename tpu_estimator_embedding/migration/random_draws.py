@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds initial values that follow from the seed of the whole program.
 
-An initializer with a seed of its own draws the same in TF1 and in TF2. Without one, TensorFlow
+An initializer with its own seed draws the same in TF1 and in TF2. Without one, TensorFlow
 derives its seed from that of the program and from the number of operations made before, which
 differs in TF2.
 """
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import dotted
-from tpu_estimator_embedding.migration.name_table import NameTable
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all
 
 # Layers that have no initial values, or constant ones.
 _WITHOUT_VALUES = ("flatten", "dropout", "pooling", "normalization", "features", "input",
@@ -25,14 +24,14 @@ _MAKES_A_TABLE = {"TableConfig": 2, "embedding_column": 3, "shared_embedding_col
                   "shared_embeddings": 3}
 
 
-def unseeded(module: cst.Module, names: NameTable) -> cst.Call | None:
-    """Returns a call of a module that draws initial values without a seed of its own, if any."""
+def unseeded(module: cst.Module, names: Names) -> cst.Call | None:
+    """Returns a call of a module that draws initial values without a seed, if any."""
     return next((call for call in find_all(module, cst.Call)
                  if _is_unseeded(call, names)), None)
 
 
-def seeded(module: cst.Module, names: NameTable) -> list[cst.Call]:
-    """Returns the calls of a module that make an initializer with a seed of its own."""
+def seeded(module: cst.Module, names: Names) -> list[cst.Call]:
+    """Returns the calls of a module that make an initializer with its own seed."""
     return [call for call in find_all(module, cst.Call)
             if _draws(names.of_tensorflow(call.func)) and _argument(call, "seed") is not None]
 
@@ -43,7 +42,7 @@ def makes_tables(module: cst.Module) -> bool:
                for call in find_all(module, cst.Call) for name in _MAKES_A_TABLE)
 
 
-def _is_unseeded(call: cst.Call, names: NameTable) -> bool:
+def _is_unseeded(call: cst.Call, names: Names) -> bool:
     last = (dotted(call.func) or ("",))[-1]
     name = names.of_tensorflow(call.func)
     if last in _MAKES_A_TABLE:
@@ -62,7 +61,7 @@ def _draws(name: str) -> bool:
     return ("initializer" in name.lower()) and any(word in last for word in _DRAWING)
 
 
-def _has_initializer(call: cst.Call, names: NameTable, place: int | None = None) -> bool:
+def _has_initializer(call: cst.Call, names: Names, place: int | None = None) -> bool:
     """Whether a call is given initializers, none of which draws by its own name alone."""
     given = [argument.value for index, argument in enumerate(call.args)
              if (argument.keyword.value.endswith("initializer") and not argument.keyword.value
@@ -70,7 +69,7 @@ def _has_initializer(call: cst.Call, names: NameTable, place: int | None = None)
     return bool(given) and not any(_is_name_of_one(value, names) for value in given)
 
 
-def _is_name_of_one(value: cst.BaseExpression, names: NameTable) -> bool:
+def _is_name_of_one(value: cst.BaseExpression, names: Names) -> bool:
     """Whether a value is the name of an initializer, with which no seed can be given."""
     if isinstance(value, cst.SimpleString):
         return any(word in value.raw_value.lower() for word in _DRAWING)

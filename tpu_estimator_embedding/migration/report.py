@@ -41,14 +41,20 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """All findings of a run of `migrate`."""
+    """All findings of a run of `migrate`.
+
+    Attributes:
+        findings: sorted by file and place.
+        is_strict: whether decisions count as work that is left.
+    """
 
     findings: tuple[Finding, ...]
+    is_strict: bool = False
 
     @classmethod
-    def of(cls, findings: Iterable[Finding]) -> "Report":
+    def of(cls, findings: Iterable[Finding], *, is_strict: bool = False) -> "Report":
         """Sorts findings by file and place."""
-        return cls(tuple(sorted(findings)))
+        return cls(tuple(sorted(findings)), is_strict)
 
     @property
     def open(self) -> tuple[Finding, ...]:
@@ -63,16 +69,16 @@ class Report:
     @property
     def exit_status(self) -> int:
         """0 if nothing is left to do, 2 if manual work is left."""
-        return HAND_WORK_LEFT if self.open else NOTHING_LEFT
+        return HAND_WORK_LEFT if (self.open if self.is_strict else self.left) else NOTHING_LEFT
 
     def to_text(self) -> str:
-        """Returns the open findings with their guide pages, then one line of totals."""
-        lines = [f"{finding}\n    see {finding.about.guide}" for finding in self.open]
-        lines += [str(finding) for finding in self.findings if finding.about.kind == codes.NOTE]
+        """Returns one line of totals, then the open findings with their guide pages."""
         kinds = collections.Counter(finding.about.kind for finding in self.findings)
-        lines.append(f"{_count(kinds[codes.CHANGED], 'change')}, "
-                     f"{_count(kinds[codes.LEFT], 'thing')} left to do by hand, "
-                     f"{_count(kinds[codes.DECISION], 'decision')} to make.")
+        lines = [f"{_count(kinds[codes.CHANGED], 'change')}, "
+                 f"{_count(kinds[codes.LEFT], 'thing')} left to do by hand, "
+                 f"{_count(kinds[codes.DECISION], 'decision')} to make."]
+        lines += [f"{finding}\n    see {finding.about.guide}" for finding in self.open]
+        lines += [str(finding) for finding in self.findings if finding.about.kind == codes.NOTE]
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> str:

@@ -3,29 +3,28 @@
 
 import dataclasses
 import pathlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import tqdm
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.migration import (
+    estimator_uses,
     import_statements,
     quick_scan,
-    source_file,
     to_imports,
     to_keras3,
     to_tf2,
 )
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
-from tpu_estimator_embedding.migration.quick_scan import QuickScan
 from tpu_estimator_embedding.migration.report import Finding
-from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError
-from tpu_estimator_embedding.migration.targets import PACKAGE, is_legacy_word
+from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
+from tpu_estimator_embedding.migration.targets import PACKAGE
 from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
 
 LATER_STAGES = (*to_tf2.TRAINERS, to_keras3.STAGE)
 STAGES = ("imports", *LATER_STAGES)
+ESTIMATOR = "TPUEstimator"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,69 +103,76 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
     checks.check_one_of("dense_optimizer", to_tf2.DENSE_OPTIMIZERS, dense_optimizer)
     checks.check(dense_optimizer == to_tf2.LEGACY or to in ("tf2", "layers"), "dense_optimizer",
                  "'legacy' at a stage other than tf2 and layers", dense_optimizer)
-    scans = {path: scan for path, data in files if is_legacy_word(data.decode("latin-1"))
-             and (scan := quick_scan.scan(data))}
-    notes = _tf1_notes(files, scans) if is_tf1 is None else {}
-    results = []
-    for path, data in tqdm.tqdm(files, desc="Rewriting", unit="file", delay=2, disable=None):
-        is_old = bool(is_tf1) or path in notes
-        scan = scans.get(path)
-        if scan and not scan.may_be_legacy and not (is_old and scan.uses_tensorflow):
-            results.append(Rewritten(data, ()))
-            continue
-        source = _parse(path, data)
-        results.append(to_imports.rewrite(source, is_old) if isinstance(source, SourceFile)
-                       else source)
-    if to != to_keras3.STAGE and any(PACKAGE.encode() in result.data for result in results):
-        chooses = any(re.search(rb"%s(\.| import .*)tf_(estimator|tpu)\b" % PACKAGE.encode(),
-                                result.data) for result in results)
-        results = [_with_loader(path, result, is_chosen=chooses)
-                   if path in scans and scans[path].uses_keras else result
-                   for (path, _), result in zip(files, results, strict=True)]
-    if to in LATER_STAGES:
+    programs = [ProgramFile(path, data) for path, data in files]
+    notes = tf1_notes(programs) if is_tf1 is None else {}
+    results = [
+        _with_explicit_imports(file, bool(is_tf1) or file.path in notes)
+        for file in tqdm.tqdm(programs, desc="Rewriting", unit="file", delay=2, disable=None)]
+    words = [_words(file, result) for file, result in zip(programs, results, strict=True)]
+    if to != to_keras3.STAGE and any(PACKAGE in one for one in words):
+        sources = [_source(file, result) for file, result, one in zip(
+            programs, results, words, strict=True) if PACKAGE in one]
+        chooses = any(import_statements.chooses_keras(source) for source in sources if source)
+        results = [_with_loader(file, result, is_chosen=chooses)
+                   if file.scan and file.scan.uses_keras else result
+                   for file, result in zip(programs, results, strict=True)]
+    has_estimator = [any(word.startswith(ESTIMATOR) for word in one) for one in words]
+    if to in LATER_STAGES and any(has_estimator):
         make = to_keras3.writer if to == to_keras3.STAGE else None
-        has_estimator = any(b"TPUEstimator" in result.data for result in results)
-        results = [to_tf2.report_uses(result, data, path)
-                   if has_estimator and b"TPUEstimator" not in result.data
-                   else to_tf2.rewrite(result, data, path, to, dense_optimizer, [
-                       *beside, *(text for other, text in files if other != path)], make)
-                   for (path, data), result in zip(files, results, strict=True)]
+        results = [
+            to_tf2.rewrite(result, _source(file, result), to, dense_optimizer, [
+                *beside, *(other.data for other in programs if other is not file)], make)
+            if has_one else _with_uses(file, result)
+            for file, result, has_one in zip(programs, results, has_estimator, strict=True)]
     return [dataclasses.replace(result, findings=(
-        *result.findings, *([notes[path]] if path in notes else [])))
-        for (path, _), result in zip(files, results, strict=True)]
+        *result.findings, *([notes[file.path]] if file.path in notes else [])))
+        for file, result in zip(programs, results, strict=True)]
 
 
-def _tf1_notes(files: Sequence[tuple[str, bytes]],
-               scans: Mapping[str, QuickScan]) -> dict[str, Finding]:
-    """Returns path -> what shows that a file is of a TensorFlow 1.x program."""
-    candidates = [_parse(path, data) for path, data in files
-                  if path in scans and scans[path].may_be_tf1]
-    return tf1_notes(
-        [source for source in candidates if isinstance(source, SourceFile)],
-        {path: None if b"compat" in data else scans[path].imported
-         for path, data in files if path in scans})
+def _with_explicit_imports(file: ProgramFile, is_tf1: bool) -> Rewritten:
+    """Rewrites a file for stage 1; it is unchanged if it needs or allows no rewriting."""
+    scan = file.scan
+    if not quick_scan.has_word(file.data) or scan and not scan.may_be_legacy and not (
+            is_tf1 and scan.uses_tensorflow):
+        return Rewritten(file.data, ())
+    if isinstance(file.source, Finding):
+        return Rewritten(file.data, (file.source,))
+    return to_imports.rewrite(file.source, is_tf1)
 
 
-def _parse(path: str, data: bytes) -> SourceFile | Rewritten:
-    """Parses a file; returns an unchanged result if it needs or allows no rewriting."""
-    if not is_legacy_word(data.decode("latin-1")):
-        return Rewritten(data, ())
-    try:
-        return source_file.parse(data, path)
-    except UnreadableError as error:
-        return Rewritten(data, (error.finding,))
+def _source(file: ProgramFile, result: Rewritten) -> SourceFile | None:
+    """Returns the parsed file as rewritten so far; None if it cannot be parsed."""
+    source = result.source or file.source
+    return source if isinstance(source, SourceFile) else None
 
 
-def _with_loader(path: str, result: Rewritten, *, is_chosen: bool) -> Rewritten:
+def _words(file: ProgramFile, result: Rewritten) -> frozenset[str]:
+    """Returns the identifiers of a file; none if those that matter here are not in its text."""
+    is_parsed = result.source is not None
+    if not is_parsed and not any(quick_scan.has_word(file.data, word)
+                                 for word in (PACKAGE, ESTIMATOR)):
+        return frozenset()
+    source = _source(file, result)
+    return source.words if source is not None else frozenset()
+
+
+def _with_loader(file: ProgramFile, result: Rewritten, *, is_chosen: bool) -> Rewritten:
     """Adds the import that chooses Keras 2 if a module imports tf.keras, or uses layers.
 
     Args:
         is_chosen: whether another import of the program does, for layers that are used later.
     """
-    if b"tensorflow" not in result.data or not re.search(rb"keras|layers", result.data):
+    source = _source(file, result)
+    if source is None:
         return result
-    source = _parse(path, result.data)
-    if not isinstance(source, SourceFile):
+    source, findings = import_statements.load_first(source, is_chosen=is_chosen)
+    return Rewritten(source.module.bytes, (*result.findings, *findings), source)
+
+
+def _with_uses(file: ProgramFile, result: Rewritten) -> Rewritten:
+    """Adds what a file does with the Estimator of another one, which is quoted as written."""
+    may_use = any(quick_scan.has_word(file.data, word) for word in estimator_uses.WORDS)
+    if not may_use or isinstance(file.source, Finding):
         return result
-    data, findings = import_statements.load_first(source, is_chosen=is_chosen)
-    return Rewritten(data, (*result.findings, *findings))
+    return dataclasses.replace(result, findings=(
+        *result.findings, *to_tf2.other_uses(file.source)))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite
+from tpu_estimator_embedding.migration.node_search import dotted, find_all
 from tpu_estimator_embedding.migration.targets import in_full
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ _REGISTERING = ("external_configurable", "configurable", "register")  # of gin
 
 def rewrite_calls(rewriter: ModuleRewrite) -> None:
     """Rewrites `getattr(module, "name")` and `import_module("module")`."""
-    finder = _Calls()
-    rewriter.source.module.visit(finder)
-    for call in finder.calls:
+    for call in find_all(rewriter.source.module, cst.Call):
         function = dotted(call.func)[-1:]
         if function in (("getattr",), ("hasattr",)) and len(call.args) >= 2:
             _rewrite_getattr(rewriter, call, function[0])
@@ -35,10 +33,10 @@ def rewrite_calls(rewriter: ModuleRewrite) -> None:
 
 def _rewrite_getattr(rewriter: ModuleRewrite, call: cst.Call, function: str) -> None:
     words = dotted(call.args[0].value)
-    scope = rewriter.bindings.scope_of(call)
+    scope = rewriter.names.scope_of(call)
     if not words or scope is None:
         return
-    meaning = rewriter.bindings.meaning(scope, words[0])
+    meaning = rewriter.names.meaning(scope, words[0])
     rest = "".join(f".{word}" for word in words[1:])
     modules = {f"{path}{rest}" for path in meaning.paths if path.startswith("tensorflow")}
     if not modules or not meaning.is_sure or all(map(rewriter.is_carried, modules)):
@@ -85,7 +83,7 @@ def rewrite_strings(rewriter: ModuleRewrite) -> None:
     finder = _Strings()
     rewriter.source.module.visit(finder)
     for string, scope_node in finder.annotations:
-        scope = rewriter.bindings.scope_of(scope_node) or rewriter.bindings.scope_of(string)
+        scope = rewriter.names.scope_of(scope_node) or rewriter.names.scope_of(string)
         if scope is not None and string not in rewriter.replacements:
             _rewrite_annotation(rewriter, string, scope)
     for string, caller in finder.others:
@@ -97,7 +95,7 @@ def _rewrite_annotation(rewriter: ModuleRewrite, string: cst.SimpleString,
                         scope: metadata.Scope) -> None:
     def new_name(match: re.Match[str]) -> str:
         words = match[0].split(".")
-        meaning = rewriter.bindings.meaning(scope, words[0])
+        meaning = rewriter.names.meaning(scope, words[0])
         for path in sorted(meaning.paths):
             target = rewriter.target(".".join((path, *words[1:])))
             if target and target.home and not rewriter.is_carried(path):
@@ -122,7 +120,7 @@ def _report_string(rewriter: ModuleRewrite, string: cst.SimpleString,
         return
     if caller in _REGISTERING:
         rewriter.report(string, "TEE111", f"`{text}` is a name in gin's configuration; files "
-                        "of bindings go on naming it so")
+                        "of bindings keep that name")
         return
     rewriter.report(string, "TEE204", f"`{text}`: "
                     f"{target.advice or f'here it is `{in_full(target.home)}`'}")
@@ -131,15 +129,6 @@ def _report_string(rewriter: ModuleRewrite, string: cst.SimpleString,
 def _text(node: cst.BaseExpression) -> str | None:
     value = node.evaluated_value if isinstance(node, cst.SimpleString) else None
     return value if isinstance(value, str) else None
-
-
-class _Calls(cst.CSTVisitor):
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[cst.Call] = []
-
-    def visit_Call(self, node: cst.Call) -> None:
-        self.calls.append(node)
 
 
 class _Strings(cst.CSTVisitor):

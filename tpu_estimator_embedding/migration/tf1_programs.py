@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the files of TensorFlow 1.x programs, by names that TensorFlow 2 does not have."""
 
+from __future__ import annotations
+
 import ast
 import collections
 import functools
 import importlib.machinery
 import pathlib
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.bindings import Bindings, dotted, module_of
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, module_of
 from tpu_estimator_embedding.migration.report import Finding
-from tpu_estimator_embedding.migration.source_file import SourceFile
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
 
 # TensorFlow's own table of names that moved, in which its upgrade script looks names up.
 _TABLE = "tools/compatibility/renames_v2.py"
-# Modules whose names in the table count. Of the others, such as `estimator`, programs of
-# TensorFlow 2 use the names too.
+# Modules whose names in the table count. Programs of TensorFlow 2 also use the names
+# of the others, such as `estimator`.
 _COUNTED = frozenset(("", "data", "distribute", "feature_column", "image", "initializers", "io",
                       "losses", "metrics", "nn", "random", "saved_model", "summary", "train"))
 # Names in the table that TensorFlow 2 has, too, with another meaning.
@@ -67,8 +72,8 @@ def _tf1_only() -> frozenset[str]:
     """Reads TensorFlow's table, without importing TensorFlow."""
     spec = importlib.machinery.PathFinder.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("TensorFlow, whose table of names tells TensorFlow 1.x programs "
-                                "from others, is not installed: pip install tensorflow")
+        raise FileNotFoundError("TensorFlow is not installed, and its table of names identifies "
+                                "TensorFlow 1.x programs: pip install tensorflow")
     text = pathlib.Path(spec.submodule_search_locations[0], _TABLE).read_text(encoding="utf-8")
     [renames] = [node.value for node in ast.parse(text).body if isinstance(node, ast.Assign)]
     names = {name.removeprefix("tf.") for name in ast.literal_eval(renames)}
@@ -76,51 +81,53 @@ def _tf1_only() -> frozenset[str]:
     return frozenset(counted.difference(_IN_BOTH.split()).union(_NOT_IN_TABLE.split()))
 
 
-def tf1_notes(candidates: Iterable[SourceFile],
-              imported: Mapping[str, Iterable[str] | None]) -> dict[str, Finding]:
+def tf1_notes(files: Iterable[ProgramFile]) -> dict[str, Finding]:
     """Returns a finding for each file of a TensorFlow 1.x program, with the name that shows it.
 
     A file is of such a program if it uses a name that only TensorFlow 1.x has, or if a chain
-    of imports joins it to one that does.
+    of imports joins it to one that does. One that names `tf.compat` decides for itself.
 
     Args:
-        candidates: the files that may use such a name.
-        imported: path -> dotted names that the file imports; None for a file that decides for
-            itself.
+        files: all of the program.
     """
-    notes = {source.path: note for source in candidates if (note := _own_note(source))}
+    scans = {file.path: scan for file in files if (scan := file.scan)}
+    notes = {file.path: note for file in files if file.path in scans
+             and scans[file.path].may_be_tf1 and (note := _note_of(file))}
     if not notes:
         return {}
-    joined = _joined(imported)
+    joined = _joined({path: () if scan.uses_compat else scan.imported
+                      for path, scan in scans.items()})
     waiting = collections.deque(notes)
     while waiting:
         other = waiting.popleft()
         for path in sorted(joined[other] - notes.keys()):
-            if imported[path] is None:
-                continue
-            notes[path] = Finding(path, 0, 0, "TEE110", f"it is of one program with {other}")
-            waiting.append(path)
+            if not scans[path].uses_compat:
+                notes[path] = Finding(path, 0, 0, "TEE110", f"it is of one program with {other}")
+                waiting.append(path)
     return notes
 
 
-def _own_note(source: SourceFile) -> Finding | None:
-    bindings = Bindings(source)
+def _note_of(file: ProgramFile) -> Finding | None:
+    return None if isinstance(file.source, Finding) else own_note(file.source)
+
+
+def own_note(source: SourceFile) -> Finding | None:
+    """Returns a finding if a module uses a name that only TensorFlow 1.x has."""
+    names = Names(source.module)
     used: list[tuple[str, cst.CSTNode]] = [
-        (".".join((path, *chain.parts[1:])), chain.root) for chain in bindings.chains
-        for path in bindings.meaning(chain.scope, chain.parts[0]).paths]
+        (path, chain.root) for chain in names.chains
+        for path in names.paths_in(chain.scope, chain.parts)]
     for line in find_all(source.module, cst.ImportFrom):
         if not isinstance(line.names, cst.ImportStar):
             used += [(f"{module_of(line)}.{'.'.join(dotted(alias.name))}", line)
                      for alias in line.names]
     for path, node in used:
         if path.startswith("tensorflow.") and is_tf1_only(path.removeprefix("tensorflow.")):
-            start = bindings.positions[node].start
-            return Finding(source.path, start.line, start.column + 1, "TEE110",
-                           f"`{path}` is a name of TensorFlow 1.x alone")
+            return source.finding(node, "TEE110", f"`{path}` is a name of TensorFlow 1.x alone")
     return None
 
 
-def _joined(imported: Mapping[str, Iterable[str] | None]) -> Mapping[str, set[str]]:
+def _joined(imported: Mapping[str, Iterable[str]]) -> Mapping[str, set[str]]:
     """Returns path -> the paths of `imported` that import it or that it imports."""
     paths_of: dict[str, set[str]] = collections.defaultdict(set)  # by each end of a module's name
     for path in imported:
@@ -129,7 +136,7 @@ def _joined(imported: Mapping[str, Iterable[str] | None]) -> Mapping[str, set[st
             paths_of[".".join(parts[start:])].add(path)
     joined: dict[str, set[str]] = collections.defaultdict(set)
     for path, names in imported.items():
-        for name in names or ():
+        for name in names:
             for other in paths_of.get(name, set()) - {path}:
                 joined[path].add(other)
                 joined[other].add(path)

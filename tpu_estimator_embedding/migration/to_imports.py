@@ -15,10 +15,10 @@ import libcst as cst
 from libcst import matchers
 
 from tpu_estimator_embedding.migration import import_statements, text_names
-from tpu_estimator_embedding.migration.bindings import Chain, dotted
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite, Rewritten
-from tpu_estimator_embedding.migration.node_search import find_all
-from tpu_estimator_embedding.migration.source_file import SourceFile
+from tpu_estimator_embedding.migration.names import Chain
+from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.source_file import Edit, SourceFile
 from tpu_estimator_embedding.migration.targets import Target
 
 _SESSIONS = ("Session", "InteractiveSession", "train.MonitoredTrainingSession")
@@ -46,21 +46,20 @@ def rewrite(source: SourceFile, is_tf1: bool) -> Rewritten:
     """
     module = ModuleRewrite(source, is_tf1)
     text_names.rewrite_calls(module)
-    postponed = [(chain, target) for chain in module.bindings.chains
+    postponed = [(chain, target) for chain in module.names.chains
                  if (target := _rewrite_chain(module, chain)) is not None]
     text_names.rewrite_strings(module)
     _report_cautions(module)
     edits = {**import_statements.plan(module), **_plan_removals(module, postponed)}
-    if not (module.replacements or edits or module.references.needed):
-        return Rewritten(source.data, tuple(module.findings))
-    tree = source.module.visit(_Replace(module.replacements, edits))
-    tree = import_statements.insert(module, tree)
-    return Rewritten(tree.bytes, tuple(module.findings))
+    if module.replacements or edits or module.references.needed:
+        source = import_statements.insert(module, source.edited(
+            _Replace(module.replacements, edits)))
+    return Rewritten(source.module.bytes, tuple(module.findings), source)
 
 
 def _rewrite_chain(module: ModuleRewrite, chain: Chain) -> Target | None:
     """Rewrites a chain of attributes; returns the target of a namespace without a counterpart."""
-    meaning = module.bindings.meaning(chain.scope, chain.parts[0])
+    meaning = module.names.meaning(chain.scope, chain.parts[0])
     if not any(path.startswith("tensorflow") for path in meaning.paths):
         return None
     resolved = module.resolve(chain, meaning)
@@ -91,10 +90,11 @@ def _plan_removals(module: ModuleRewrite,
                    ) -> dict[cst.CSTNode, import_statements.Replacement]:
     """Removes `variable = tf.contrib` if every use of the variable was rewritten."""
     edits: dict[cst.CSTNode, import_statements.Replacement] = {}
+    lines = _plain_assignments(module.source.module) if postponed else {}
     for chain, target in postponed:
         name = ".".join(chain.parts)
-        line, variable = module.bindings.assignment_of(chain.nodes[-1])
-        uses = [use for use in module.bindings.uses(variable)
+        line, variable = lines.get(chain.nodes[-1], (None, ""))
+        uses = [use for use in module.names.uses(variable)
                 if not set(use.nodes) & module.replacements.keys()] if variable else []
         if line is not None and not uses:
             edits[line] = cst.RemoveFromParent()
@@ -102,6 +102,15 @@ def _plan_removals(module: ModuleRewrite,
         elif chain.nodes[-1] not in module.replacements:
             module.report(chain.root, "TEE201", f"`{name}`: {target.advice}")
     return edits
+
+
+def _plain_assignments(
+        module: cst.Module) -> dict[cst.CSTNode, tuple[cst.SimpleStatementLine, str]]:
+    """Returns the value of every plain `variable = value` -> its line, and the variable."""
+    return {assign.value: (line, assign.targets[0].target.value)
+            for line in find_all(module, cst.SimpleStatementLine) for assign in line.body
+            if len(line.body) == 1 and isinstance(assign, cst.Assign)
+            and len(assign.targets) == 1 and isinstance(assign.targets[0].target, cst.Name)}
 
 
 def _report_cautions(module: ModuleRewrite) -> None:
@@ -121,15 +130,15 @@ def _report_feeds(module: ModuleRewrite, calls: Sequence[cst.Call]) -> None:
     """Reports the first call that feeds a TPU by hand."""
     for call in calls:
         if any(path.startswith("tensorflow") and path.rpartition(".")[2] in _BY_HAND
-               for path in _paths(module, call.func)):
+               for path in module.names.paths(call.func)):
             module.report(call, "TEE212", f"`{'.'.join(dotted(call.func) or ())}` and the like "
-                          "work on the names that `run` and `install()` patch: start the file as "
-                          "it was by `tpu-estimator-embedding run`")
+                          "work on the names that `run` and `install()` patch: start the "
+                          "unchanged file with `tpu-estimator-embedding run`")
             return
 
 
 def _report_session(module: ModuleRewrite, call: cst.Call) -> None:
-    paths = _paths(module, call.func)
+    paths = module.names.paths(call.func)
     if not any(path == f"{root}.{name}" for path in paths for root in _ROOTS
                for name in _SESSIONS):
         return
@@ -147,7 +156,7 @@ def _report_value(module: ModuleRewrite, call: cst.Call, value: cst.BaseExpressi
     function = (dotted(call.func) or ("",))[-1]
     if not isinstance(value, cst.Name) or function in _LOOKING:
         return
-    if set(_paths(module, value)) & {*_ROOTS, "tensorflow.contrib"}:
+    if set(module.names.paths(value)) & {*_ROOTS, "tensorflow.contrib"}:
         module.report(value, "TEE211", f"`{value.value}` is given to `{function}`, which may "
                       "use names of the legacy API")
 
@@ -157,22 +166,7 @@ def _report_keras(module: ModuleRewrite, line: cst.Import) -> None:
                   "need Keras 2: import `tf_keras` or `tensorflow.keras` instead")
 
 
-def _paths(module: ModuleRewrite, node: cst.BaseExpression) -> list[str]:
-    words = dotted(node)
-    scope = module.bindings.scope_of(_root_of(node)) if words else None
-    if scope is None:
-        return []
-    return [".".join((path, *words[1:]))
-            for path in module.bindings.meaning(scope, words[0]).paths]
-
-
-def _root_of(node: cst.BaseExpression) -> cst.BaseExpression:
-    while isinstance(node, cst.Attribute):
-        node = node.value
-    return node
-
-
-class _Replace(cst.CSTTransformer):
+class _Replace(Edit):
     """Applies replacements, by the nodes of the tree that was analysed."""
 
     def __init__(self, replacements: dict[cst.CSTNode, str],
@@ -184,11 +178,12 @@ class _Replace(cst.CSTTransformer):
     def on_visit(self, node: cst.CSTNode) -> bool:
         return node not in self._replacements and node not in self._edits
 
-    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+    def changed(self, original_node: Any, updated_node: Any) -> Any:
+        """Returns what stands in the place of a node."""
         if original_node in self._edits:
             return self._edits[original_node]
         if original_node not in self._replacements:
-            return super().on_leave(original_node, updated_node)
+            return super().changed(original_node, updated_node)
         new = cst.parse_expression(self._replacements[original_node])
         return new.with_changes(lpar=original_node.lpar, rpar=original_node.rpar)
 

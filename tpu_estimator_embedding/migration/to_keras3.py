@@ -15,10 +15,17 @@ from collections.abc import Set
 import libcst as cst
 from libcst import matchers
 
-from tpu_estimator_embedding.migration import keras3_functions, keras_optimizer, to_tf2
+from tpu_estimator_embedding.migration import (
+    keras3_functions,
+    keras_optimizer,
+    model_fn_parts,
+    to_tf2,
+)
+from tpu_estimator_embedding.migration.assignments import parameters
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.estimator_uses import METHODS
+from tpu_estimator_embedding.migration.model_fn_given import GivenModelFn
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.source_file import SourceFile
@@ -29,7 +36,7 @@ _TRAINER = "KerasTraining"
 _ARGUMENTS = ("model_dir", "params", "train_batch_size", "eval_batch_size", "predict_batch_size",
               "save_checkpoints_steps", "keep_checkpoint_max", "tf_random_seed")
 _OPTIMIZERS = ("GradientDescentOptimizer", "AdagradOptimizer", "AdamOptimizer")
-# Method of KerasTraining -> its arguments besides input_fn, given by name.
+# Method of KerasTraining -> its arguments other than input_fn, given by name.
 _METHODS = {"train": ("steps", "max_steps"), "evaluate": ("steps",), "predict": ()}
 _REPORTED = ("hooks", "saving_listeners", "input_fn")  # those of the first two by all stages
 _PACKAGE = "tpu_estimator_embedding"
@@ -41,14 +48,14 @@ class Keras3Writer(to_tf2.Writer):
     trainer = _TRAINER
     keeps_seeded_draws = False
 
-    def run(self, elsewhere: Set[str]) -> bytes:
-        """Returns the text of the program.
+    def run(self, elsewhere: Set[str], inlined: Set[str] = frozenset()) -> bytes:
+        """Returns the text of the program, as `Writer.run` does.
 
         Raises:
             NotSplitError: it has a part without a counterpart.
         """
-        written = super().run(elsewhere)
-        if written is not self._source.data and _PACKAGE.encode() in written:
+        written = super().run(elsewhere, inlined)
+        if written != self._source.module.bytes and _PACKAGE.encode() in written:
             raise NotSplitError(f"it would still use this package: {_first_use(written.decode())}",
                                 self._source.module.body[0])
         return written
@@ -64,35 +71,46 @@ class Keras3Writer(to_tf2.Writer):
 
     def _forward(self, parts: Parts, function: cst.FunctionDef) -> str:
         if function not in self._source.module.body:
-            raise NotSplitError("a model_fn inside of another function has no counterpart: make it "
+            raise NotSplitError("a model_fn inside another function has no counterpart: make it "
                                 "a function of the module", function)
+        own = [name for name in parameters(function) if name not in model_fn_parts.PARAMETERS]
+        if own:
+            raise NotSplitError(f"the model_fn has its own parameters {own}: put their "
+                                "values into params", function)
         text, problems = keras3_functions.write(function, self._names)
         if problems:
             raise NotSplitError.of(problems)
         return text
 
-    def _definitions(self, parts: Parts, function: cst.FunctionDef) -> list[str]:
-        name = parts.optimizer.func.attr.value if isinstance(
-            parts.optimizer.func, cst.Attribute) else ""
+    def _definitions(self, parts: Parts, given: GivenModelFn) -> list[str]:
+        optimizer = self._only_optimizer(parts)
+        if any(parts.own_parameters):
+            raise NotSplitError(f"its optimizer uses {sorted({*sum(parts.own_parameters, ())})}, "
+                                "its own parameters: put their values into params", optimizer)
+        if parts.gradient_value:
+            raise NotSplitError("it changes gradients, which has no counterpart here: delete that, "
+                                "or pass `clipnorm` or `global_clipnorm` to the optimizer in what "
+                                "is written", optimizer)
+        name = optimizer.func.attr.value if isinstance(optimizer.func, cst.Attribute) else ""
         if name not in _OPTIMIZERS:
             raise NotSplitError(f"`{name}` has no counterpart known in full: those that have one "
-                                f"are {', '.join(_OPTIMIZERS)}", parts.optimizer)
+                                f"are {', '.join(_OPTIMIZERS)}", optimizer)
         code = self._source.module.code_for_node
         statements = [*parts.rate_statements, *parts.optimizer_statements]
-        for node in (*statements, parts.rate.value):
+        for node in (*statements, parts.rate_value):
             if any(self._names.of_tensorflow(call.func) for call in find_all(node, cst.Call)):
                 raise NotSplitError("a learning rate that depends on the step has no counterpart "
-                                    "here", parts.optimizer)
-        made = keras_optimizer.written(parts.optimizer, code)
-        self.report(parts.optimizer, "TEE406", made.difference.replace("tf.keras", "keras"))
-        self._check_free(parts, function)
+                                    "here", optimizer)
+        made = keras_optimizer.written(optimizer, code)
+        self.report(optimizer, "TEE406", made.difference.replace("tf.keras", "keras"))
+        self._check_free(parts, given.function)
         return ["def make_optimizer(params):\n"
                 '    """Returns the optimizer of the dense variables."""\n'
-                f"{self._indented(statements)}    learning_rate = {code(parts.rate.value)}\n"
+                f"{self._indented(statements)}    learning_rate = {code(parts.rate_value)}\n"
                 f"    return {made.call.removeprefix('tf_v2.')}\n"]
 
-    def _other_uses(self, function: cst.FunctionDef, call: cst.Call) -> list[Problem]:
-        found = super()._other_uses(function, call)
+    def _other_uses(self, given: GivenModelFn, call: cst.Call) -> list[Problem]:
+        found = super()._other_uses(given, call)
         for one in find_all(self._source.module, cst.Call):
             if not isinstance(one.func, cst.Attribute) or self._names.paths(one.func):
                 continue
@@ -109,16 +127,17 @@ class Keras3Writer(to_tf2.Writer):
         return found
 
     def _trainer_call(self, arguments: dict[str, cst.BaseExpression],
-                      config: dict[str, cst.BaseExpression]) -> str:
+                      config: dict[str, cst.BaseExpression], model_fn: GivenModelFn,
+                      parts: Parts) -> str:
         given = {**config, **{name: value for name, value in arguments.items()
                               if not matchers.matches(value, matchers.Name("None"))}}
         code = self._source.module.code_for_node
         for name in OF_TRAINER:
             if name in given and name not in _ARGUMENTS:
                 self.report(given[name], "TEE408", f"`{name}`: {_TRAINER} has no such argument")
-        parts = [f"({', '.join(keras3_functions.WRITTEN)})", "embedding_config"]
-        parts += [f"{name}={code(given[name])}" for name in _ARGUMENTS if name in given]
-        return f"keras_training.{_TRAINER}(\n    " + ",\n    ".join(parts) + ")"
+        written = [f"({', '.join(keras3_functions.WRITTEN)})", "embedding_config"]
+        written += [f"{name}={code(given[name])}" for name in _ARGUMENTS if name in given]
+        return f"keras_training.{_TRAINER}(\n    " + ",\n    ".join(written) + ")"
 
 
 def _first_use(text: str) -> str:

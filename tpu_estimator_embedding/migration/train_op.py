@@ -13,18 +13,23 @@ The world is closed: each line that takes part is one of the shapes below, or a 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 import libcst as cst
 from libcst import matchers
 
-from tpu_estimator_embedding.migration.assignments import names_of_target
-from tpu_estimator_embedding.migration.bindings import dotted
+from tpu_estimator_embedding.migration import gradient_chain
+from tpu_estimator_embedding.migration.assignments import (
+    Line,
+    binds,
+    bound_otherwise,
+    changed_in,
+    innermost,
+)
 from tpu_estimator_embedding.migration.effects import Problem, text_of
-from tpu_estimator_embedding.migration.forward_rewrite import holds
-from tpu_estimator_embedding.migration.name_table import NameTable
-from tpu_estimator_embedding.migration.node_search import find_all, find_names
+from tpu_estimator_embedding.migration.gradient_chain import ChangedGradients
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names, holds
 
 STEP_CALLS = ("train.get_global_step", "train.get_or_create_global_step")
 OPTIMIZERS = ("Adadelta", "Adagrad", "AdagradDA", "Adam", "Ftrl", "GradientDescent", "Momentum",
@@ -34,99 +39,16 @@ _MINIMIZE = ("loss", "global_step", "var_list", "gate_gradients", "aggregation_m
 _COMPUTE = ("loss", "var_list", "gate_gradients", "aggregation_method",
             "colocate_gradients_with_ops", "grad_loss")
 _APPLY = ("grads_and_vars", "global_step", "name")
-_WITHOUT_EFFECT = ("colocate_gradients_with_ops", "name")
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """A line of a function.
-
-    Attributes:
-        node: the line.
-        around: the compound statements around it, from the outermost, each with whether the line
-            is in its `else` branch.
-    """
-
-    node: cst.SimpleStatementLine
-    around: tuple[tuple[cst.CSTNode, bool], ...]
-
-    @property
-    def statement(self) -> cst.BaseSmallStatement | None:
-        """Its statement; None if it has several."""
-        return self.node.body[0] if len(self.node.body) == 1 else None
-
-
-def lines_of(body: cst.BaseSuite,
-             around: tuple[tuple[cst.CSTNode, bool], ...] = ()) -> list[Line]:
-    """Returns the lines of a suite in order, without those of functions and classes in it.
-
-    What stands on the line of its `if` or `with` is no line: `bound_otherwise` has its variables.
-    """
-    lines: list[Line] = []
-    for statement in body.body:
-        if isinstance(statement, cst.SimpleStatementLine):
-            lines.append(Line(statement, around))
-        elif isinstance(statement, cst.If):
-            lines += _lines_of_if(statement, around)
-        elif not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-            for part in (statement, *statement.children):
-                suite = getattr(part, "body", None)
-                if isinstance(suite, cst.BaseSuite):
-                    lines += lines_of(suite, (*around, (statement, part is not statement)))
-    return lines
-
-
-def _lines_of_if(statement: cst.If, around: tuple[tuple[cst.CSTNode, bool], ...]) -> list[Line]:
-    lines = lines_of(statement.body, (*around, (statement, False)))
-    other = (*around, (statement, True))
-    if isinstance(statement.orelse, cst.If):
-        lines += _lines_of_if(statement.orelse, other)
-    elif statement.orelse is not None:
-        lines += lines_of(statement.orelse.body, other)
-    return lines
-
-
-def targets_of(line: cst.BaseStatement) -> set[str]:
-    """Returns the variables that a line assigns; empty if it does anything else."""
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
-        return set()
-    statement = line.body[0]
-    if isinstance(statement, cst.AugAssign):
-        targets: list[cst.BaseExpression] = [statement.target]
-    elif isinstance(statement, cst.AnnAssign) and statement.value is not None:
-        targets = [statement.target]
-    elif isinstance(statement, cst.Assign):
-        targets = [target.target for target in statement.targets]
-    else:
-        return set()
-    names: set[str] = set()
-    for target in targets:
-        elements = [element.value for element in target.elements] if isinstance(
-            target, (cst.Tuple, cst.List)) else [target]
-        for element in elements:
-            if not isinstance(element, cst.Name):
-                return set()
-            names.add(element.value)
-    return names
-
-
-def bound_otherwise(function: cst.FunctionDef) -> set[str]:
-    """Returns the variables that a function binds in other ways than by `targets_of` a line."""
-    plain = {line.body[0] for line in find_all(function.body, cst.SimpleStatementLine)
-             if targets_of(line)}
-    known = {node for statement in plain for node in (statement, *statement.children)}
-    names: set[str] = set()
-    for node in find_all(function.body, cst.For, cst.AsName, cst.FunctionDef, cst.ClassDef,
-                         cst.NamedExpr, cst.ImportAlias, cst.AssignTarget, cst.AugAssign,
-                         cst.AnnAssign):
-        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-            names.add(node.name.value)
-        elif isinstance(node, cst.ImportAlias):
-            names |= set() if node.asname else set(dotted(node.name)[:1])
-        elif node not in known:
-            target = node.name if isinstance(node, cst.AsName) else getattr(node, "target")  # noqa: B009
-            names |= {one.value for one in names_of_target(target) if isinstance(one, cst.Name)}
-    return names
+GRADIENTS = ("put the change of gradients into `transform_gradients` of a class derived from "
+             "Trainer, and write `optimizer.minimize(loss, global_step)` here")
+AVERAGES = ("delete the moving averages here, and update them in `train_step` of a class derived "
+            "from Trainer, as the page `training` shows")
+# Gates order the ops of gradients, whose values stay the same.
+_WITHOUT_EFFECT = ("colocate_gradients_with_ops", "gate_gradients", "name")
+_IN_TRANSFORM_GRADIENTS = {
+    "var_list": "return None for the gradients of other variables",
+    "grad_loss": "multiply the gradients by it",
+}
 
 
 class TrainOp:
@@ -141,7 +63,10 @@ class TrainOp:
 
     Attributes:
         lines: the lines that only it needs.
-        optimizer: the call that makes the optimizer of tf.train; None if there is none.
+        optimizers: (line, call) of each optimizer of tf.train that the train_op may have; several
+            where a condition chooses one.
+        chosen_by: the variable that conditions give an optimizer; "" if there is one optimizer.
+        changed_gradients: how gradients are changed before they are applied; None if they are not.
         updates: the `with` statements on UPDATE_OPS that its lines have around them.
         updates_read: the index of the line before which UPDATE_OPS is read that the train_op runs;
             None if it runs none.
@@ -150,46 +75,60 @@ class TrainOp:
 
     def __init__(self, function: cst.FunctionDef, lines: list[Line], spec_line: Line,
                  train_op: cst.BaseExpression, loss: cst.BaseExpression | None,
-                 names: NameTable) -> None:
+                 names: Names) -> None:
         self._function, self._odd = function, bound_otherwise(function)
         self._all, self._spec_line, self._loss, self._names = lines, spec_line, loss, names
         self._place = {line.node: index for index, line in enumerate(lines)}
         self.lines: list[cst.SimpleStatementLine] = []
-        self.optimizer: cst.Call | None = None
+        self.optimizers: list[tuple[Line, cst.Call]] = []
+        self.chosen_by = ""
+        self.changed_gradients: ChangedGradients | None = None
         self.updates: list[cst.With] = []
         self._read_at: dict[cst.CSTNode, int] = {}  # statement of `updates` -> `updates_read`
+        self.grouped: list[cst.Call] = []
         self._step_lines: list[Line] = []  # which compute or apply gradients
         self.problems: list[Problem] = []
         self._check_place(spec_line, "the spec with the train_op")
         self._follow(train_op, spec_line)
-        self.updates_read = min((
-            self._read_at[statement] for line in self._step_lines for statement, _ in line.around
-            if statement in self._read_at), default=None)
+        self.updates_read = min([
+            *(self._read_at[statement] for line in self._step_lines for statement, _ in line.around
+              if statement in self._read_at),
+            *(self._read_at[call] for call in self.grouped)], default=None)
 
     def _problem(self, node: cst.CSTNode, message: str) -> None:
         self.problems.append(Problem(node, "TEE402", message))
 
     def _definitions(self, name: str) -> list[Line]:
-        return [line for line in self._all if _binds(line.node, name)]
+        return [line for line in self._all if binds(line.node, name)]
 
     def _check_bound_by_lines(self, node: cst.Name, what: str) -> None:
         if node.value in self._odd:
             self._problem(node, f"`{node.value}`, {what}, is bound by more than lines "
                           f"`{node.value} = ...`")
 
-    def _only_definition(self, node: cst.Name, what: str) -> tuple[cst.BaseExpression, Line] | None:
-        """Returns the value of a variable that is assigned once, by a plain assignment."""
+    def _only_definition(self, node: cst.Name, what: str, among: list[Line] | None = None,
+                         ) -> tuple[cst.BaseExpression, Line] | None:
+        """Returns the value of a variable that is assigned once, by a plain assignment.
+
+        Args:
+            node: the variable.
+            what: it is.
+            among: the lines that count; None means all.
+        """
         self._check_bound_by_lines(node, what)
-        found = self._definitions(node.value)
+        found = self._definitions(node.value) if among is None else among
         for line in found if len(found) > 1 else ():
             if _is_none(line.statement):
                 self.lines.append(line.node)
         found = [line for line in found if line.node not in self.lines or len(found) == 1]
+        if not found:
+            self._problem(node, f"`{node.value}`, {what}, is assigned nowhere in model_fn: move "
+                          "what makes it into model_fn")
+            return None
         if len(found) != 1:
-            places: list[cst.CSTNode] = [line.node for line in found[1:]]
-            for place in places or [node]:
-                self._problem(place, f"`{node.value}`, {what}, is assigned "
-                              f"{len(found)} times: the tool follows one assignment")
+            for line in found[1:]:
+                self._problem(line.node, f"`{node.value}`, {what}, gets a second value here: "
+                              f"{self._advice_on_second(line)}")
             return None
         [line] = found
         statement = line.statement
@@ -201,19 +140,40 @@ class TrainOp:
         self._take(line, what)
         return statement.value, line
 
-    def _take(self, line: Line, what: str) -> None:
+    def _advice_on_second(self, line: Line) -> str:
+        """Returns what to do about a line that gives the train_op, or gradients, another value."""
+        for call in find_all(line.node, cst.Call):
+            name = self._names.of_tensorflow(call.func)
+            if name.startswith("clip_by"):
+                return GRADIENTS
+            if name == "group":
+                return ("delete the line if what it groups only logs or counts, else write its ops "
+                        "in Trainer.train_step")
+        if any(call.func.attr.value == "apply" for call in find_all(line.node, cst.Call)
+               if isinstance(call.func, cst.Attribute)):
+            return AVERAGES
+        return ("give each value its own variable, or write the step in a class derived from "
+                "Trainer that overrides train_step")
+
+    def _take(self, line: Line, what: str, *, conditions: bool = False) -> None:
         if line.node not in self.lines:
             self.lines.append(line.node)
-            self._check_place(line, what)
+            self._check_place(line, what, conditions=conditions)
 
-    def _check_place(self, line: Line, what: str) -> None:
-        """Reports what decides whether, how often or after what a line runs."""
+    def _check_place(self, line: Line, what: str, *, conditions: bool = False) -> None:
+        """Reports what decides whether, how often or after what a line runs.
+
+        Args:
+            line: the line.
+            what: of the train_op stands there.
+            conditions: whether conditions that Python decides are carried over.
+        """
         for statement, is_else in line.around:
             if isinstance(statement, cst.With) and self._is_harmless(statement):
                 continue
             if isinstance(statement, cst.If):
                 taken = self.in_training(statement.test)
-                if taken is not None and taken != is_else:
+                if taken is not None and taken != is_else or taken is None and conditions:
                     continue
             text = text_of(statement).partition(":")[0][:60]
             self._problem(statement, f"`{text}` decides about {what}: only conditions on `mode`, "
@@ -230,7 +190,7 @@ class TrainOp:
                 self._read_at[statement] = next(
                     self._place[line.node] for line in self._all
                     if any(one is statement for one, _ in line.around)
-                    or isinstance(read, cst.Name) and _binds(line.node, read.value))
+                    or isinstance(read, cst.Name) and binds(line.node, read.value))
             elif name != "name_scope":
                 return False
         return True
@@ -246,10 +206,31 @@ class TrainOp:
                     self.lines.append(found[0].node)
                 return True
             return False
-        return (isinstance(node, cst.Call) and len(node.args) == 1
+        return (isinstance(node, cst.Call) and bool(node.args)
+                and not any(one.star for one in node.args)
                 and self._names.of_tensorflow(node.func) == "get_collection"
+                and self._is_without_scope(node)
                 and (self._names.of_tensorflow(node.args[0].value) == "GraphKeys.UPDATE_OPS"
                      or getattr(node.args[0].value, "raw_value", "") == "update_ops"))
+
+    def _is_without_scope(self, call: cst.Call) -> bool:
+        """Whether a call reads a whole collection, or model_fn makes nothing for UPDATE_OPS."""
+        scopes = [one.value for one in call.args[1:]]
+        if all(text_of(one) in ("None", "''", '""') for one in scopes):
+            return True
+        if not self._makes_updates():
+            return len(scopes) == 1
+        self._problem(call, f"`{_short(call)}` runs the updates of one scope, in TF2 all run: "
+                      "delete the scope if it has all that is normalized")
+        return True
+
+    def _makes_updates(self) -> bool:
+        """Whether a layer of the module may have updates, as far as its calls show."""
+        functions = [self._function, *(one for found in (
+            *self._names.functions.values(), *self._names.methods.values()) for one in found)]
+        return any((dotted(call.func) or (getattr(getattr(call.func, "attr", None), "value", ""),)
+                    )[-1].lower().startswith(("batch_norm", "batchnorm"))
+                   for function in functions for call in find_all(function, cst.Call))
 
     def in_training(self, test: cst.BaseExpression) -> bool | None:
         """Returns whether a condition holds in mode TRAIN; None if it depends on anything else."""
@@ -279,13 +260,16 @@ class TrainOp:
 
     def _follow(self, node: cst.BaseExpression, line: Line) -> None:
         if isinstance(node, cst.Name):
-            found = self._only_definition(node, "the train_op")
+            found = self._last_group(node) or self._only_definition(node, "the train_op")
             if found:
                 self._follow(*found)
             return
         method, optimizer = "", node
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
             method, optimizer = node.func.attr.value, node.func.value
+        if isinstance(node, cst.Call) and self._names.of_tensorflow(node.func) == "group":
+            self._group(node, line)
+            return
         self._step_lines.append(line)
         if isinstance(node, cst.Call) and method == "minimize":
             given = self._arguments(node, _MINIMIZE, ("loss", "global_step"))
@@ -299,11 +283,88 @@ class TrainOp:
             self._report_changes(function.body for function in self._names.functions.get(name, ()))
             self._problem(node, f"the train_op is `{_short(node)}`: the tool knows "
                           "`optimizer.minimize(loss, global_step)` and unmodified pairs of "
-                          "`compute_gradients` and `apply_gradients`; override "
-                          "Trainer.train_step")
+                          "`compute_gradients` and `apply_gradients`; "
+                          f"{self._advice_on_train_op(node)}")
             return
         self._step(given.get("global_step"), node)
         self._optimizer(optimizer, line)
+
+    def _advice_on_train_op(self, node: cst.BaseExpression) -> str:
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and (
+                node.func.attr.value == "apply"):
+            return AVERAGES
+        if isinstance(node, cst.Call) and not self._names.of_tensorflow(node.func):
+            return "move the call of `minimize` into model_fn"
+        if isinstance(node, cst.IfExp):
+            return "choose the optimizer, not the train_op, by an `if`"
+        return "write the step in a class derived from Trainer that overrides train_step"
+
+    def _group(self, call: cst.Call, line: Line) -> None:
+        """Follows the one train_op in a group, whose other ops are the UPDATE_OPS."""
+        steps: list[cst.BaseExpression] = []
+        for value in self._grouped(call):
+            if self._is_update_ops(value):
+                self._read_at[call] = min(self._read_at.get(call, len(self._all)),
+                                          self._place_of_read(value, line))
+                self.grouped.append(call)
+            else:
+                steps.append(value)
+        if len(steps) == 1 and isinstance(steps[0], cst.Name):
+            found = self._before(steps[0], line)
+            if found:
+                self._follow(*found)
+        elif len(steps) == 1:
+            self._follow(steps[0], line)
+        else:
+            self._problem(call, f"`{_short(call)}` groups {len(steps)} ops other than UPDATE_OPS, "
+                          "and the tool follows one train_op: delete the others; a second "
+                          "optimizer, moving averages and counters belong in `train_step` of a "
+                          "class derived from Trainer, as the page `training` shows")
+
+    def _grouped(self, call: cst.Call) -> list[cst.BaseExpression]:
+        """Returns the ops that `tf.group` joins, with those of groups and lists in it."""
+        found: list[cst.BaseExpression] = []
+        todo = [argument.value for argument in reversed(call.args)
+                if argument.keyword is None or argument.keyword.value != "name"]
+        while todo:
+            value = todo.pop()
+            if isinstance(value, (cst.List, cst.Tuple)):
+                todo += [one.value for one in reversed(value.elements)]
+            elif isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Add):
+                todo += [value.right, value.left]
+            elif isinstance(value, cst.Call) and self._names.of_tensorflow(value.func) == "group":
+                todo += [argument.value for argument in reversed(value.args)
+                         if argument.keyword is None]
+            else:
+                found.append(value)
+        return found
+
+    def _before(self, node: cst.Name, line: Line) -> tuple[cst.BaseExpression, Line] | None:
+        """Returns the value of a variable above a line that may give it another one."""
+        earlier = [one for one in self._definitions(node.value)
+                   if self._place[one.node] < self._place[line.node]]
+        return self._only_definition(node, "the train_op", earlier)
+
+    def _place_of_read(self, read: cst.BaseExpression, line: Line) -> int:
+        """Returns the index of the line that reads UPDATE_OPS."""
+        if isinstance(read, cst.Name):
+            return min((self._place[one.node] for one in self._definitions(read.value)),
+                       default=self._place[line.node])
+        return self._place[line.node]
+
+    def _last_group(self, node: cst.Name) -> tuple[cst.BaseExpression, Line] | None:
+        """Returns the last value of a variable where that groups an earlier one of it."""
+        found = self._definitions(node.value)
+        statement = found[-1].statement if len(found) > 1 else None
+        if not isinstance(statement, cst.Assign) or len(statement.targets) != 1 or not (
+                isinstance(statement.value, cst.Call) and isinstance(
+                    statement.targets[0].target, cst.Name)
+                and self._names.of_tensorflow(statement.value.func) == "group"
+                and find_names(statement.value, node.value)):
+            return None
+        self._check_bound_by_lines(node, "the train_op")
+        self._take(found[-1], "the train_op")
+        return statement.value, found[-1]
 
     def _arguments(self, call: cst.Call, order: tuple[str, ...],
                    known: tuple[str, ...]) -> dict[str, cst.BaseExpression]:
@@ -311,13 +372,49 @@ class TrainOp:
         for index, argument in enumerate(call.args):
             name = argument.keyword.value if argument.keyword else (
                 order[index] if index < len(order) else "*")
+            if name == "var_list" and not argument.star and self._is_all_variables(
+                    argument.value, call):
+                continue
             if argument.star or name not in (*known, *_WITHOUT_EFFECT) and not matchers.matches(
                     argument.value, matchers.Name("None")):
+                instead = _IN_TRANSFORM_GRADIENTS.get(name)
+                advice = "delete it" + (
+                    f"; {instead} in `transform_gradients` of a class derived from Trainer"
+                    if instead else "")
                 self._problem(argument, f"the argument `{_short(argument)}` of "
-                              f"`{_short(call.func)}`: override Trainer.train_step")
+                              f"`{_short(call.func)}`: {advice}")
             elif name in known:
                 given[name] = argument.value
         return given
+
+    def _is_all_variables(self, node: cst.BaseExpression, call: cst.Call) -> bool:
+        """Whether an expression has all trainable variables that the loss depends on."""
+        place = next((self._place[one.node] for one in self._all if holds(one.node, call)), 0)
+        if isinstance(node, cst.Name):
+            found = self._definitions(node.value)
+            if len(found) != 1 or node.value in self._odd or not isinstance(
+                    found[0].statement, cst.Assign) or not isinstance(
+                        found[0].statement.targets[0].target, cst.Name):
+                return False
+            if self._changes_of(node.value):
+                return False
+            place, node = self._place[found[0].node], found[0].statement.value
+            if found[0].node not in self.lines:
+                self.lines.append(found[0].node)
+        is_all = isinstance(node, cst.Call) and self._names.of_tensorflow(node.func) in (
+            "trainable_variables", "get_collection") and (
+                not node.args if self._names.of_tensorflow(node.func) == "trainable_variables"
+                else len(node.args) == 1 and self._names.of_tensorflow(
+                    node.args[0].value) == "GraphKeys.TRAINABLE_VARIABLES")
+        # Variables that are made below the loss have no gradient.
+        made = [self._place[one.node] for one in self._definitions(getattr(
+            self._loss, "value", ""))]
+        return is_all and bool(made) and max(made) < place
+
+    def _changes_of(self, name: str) -> bool:
+        """Whether an object may be changed in place, by the forms of its uses."""
+        return any(isinstance(innermost(one), cst.Name) and getattr(
+            innermost(one), "value", "") == name for one in changed_in(self._function.body))
 
     def _minimized(self, loss: cst.BaseExpression | None, node: cst.CSTNode, line: Line) -> None:
         if loss is None:
@@ -338,6 +435,8 @@ class TrainOp:
     def _gradients(self, node: cst.BaseExpression | None, optimizer: cst.BaseExpression,
                    call: cst.Call) -> None:
         line: Line | None = next((one for one in self._all if holds(one.node, call)), None)
+        if node is not None and line is not None and self._is_changed(node, line, optimizer):
+            return
         if isinstance(node, cst.Name):
             applied = node
             found = self._only_definition(node, "the gradients")
@@ -345,19 +444,46 @@ class TrainOp:
                 return
             node, line = found
             self._check_unchanged(applied, line)
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and (
-                node.func.attr.value == "compute_gradients"):
-            if not node.func.value.deep_equals(optimizer):
-                self._problem(node, "the gradients are computed by another optimizer than the one "
-                              "that applies them")
-            given = self._arguments(node, _COMPUTE, ("loss",))
-            if line is not None:
-                self._step_lines.append(line)
-                self._minimized(given.get("loss"), node, line)
+        if _is_compute(node):
+            self._computed(node, optimizer, line)
             return
         self._report_changes(line.node for line in self._all)
         self._problem(node or call, f"the gradients are `{_short(node or call)}`: only the result "
-                      "of `compute_gradients`, unmodified, is known")
+                      f"of `compute_gradients`, unmodified or clipped, is known; {GRADIENTS}")
+
+    def _computed(self, node: cst.CSTNode | None, optimizer: cst.BaseExpression,
+                  line: Line | None) -> None:
+        """Checks a call of `compute_gradients` by the optimizer that applies them."""
+        assert isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)
+        if not node.func.value.deep_equals(optimizer):
+            self._problem(node, "the gradients are computed by another optimizer than the one "
+                          "that applies them")
+        given = self._arguments(node, _COMPUTE, ("loss",))
+        if line is not None:
+            self._step_lines.append(line)
+            self._minimized(given.get("loss"), node, line)
+
+    def _is_changed(self, node: cst.BaseExpression, line: Line,
+                    optimizer: cst.BaseExpression) -> bool:
+        """Follows gradients that known functions change; False if there are others."""
+        chain = gradient_chain.follow(
+            node, self._all[:self._place[line.node]], self._names, self._function, line)
+        if chain is None or self._odd & chain.names:
+            return False
+        origin = chain.origin
+        if isinstance(origin.func, cst.Attribute) and origin.func.attr.value == (
+                "compute_gradients"):
+            self._computed(origin, optimizer, chain.origin_line)
+        else:
+            given = self._arguments(origin, ("ys", "xs"), ("ys", "xs"))
+            if not self._is_all_variables(given.get("xs", origin), origin):
+                return False
+            self._step_lines.append(chain.origin_line)
+            self._minimized(given.get("ys"), origin, chain.origin_line)
+        for one in chain.lines:
+            self._take(one, "the gradients", conditions=one is not chain.origin_line)
+        self.changed_gradients = chain.changed
+        return True
 
     def _report_changes(self, nodes: Iterable[cst.CSTNode]) -> None:
         """Reports the functions that usually change gradients, at their lines."""
@@ -365,15 +491,14 @@ class TrainOp:
             for call in find_all(node, cst.Call):
                 name = self._names.of_tensorflow(call.func)
                 if name in ("gradients", "IndexedSlices") or name.startswith("clip_by"):
-                    self._problem(call, f"`{name}` makes or changes gradients: override "
-                                  "Trainer.transform_gradients")
+                    self._problem(call, f"`{name}` makes or changes gradients: {GRADIENTS}")
 
     def _check_unchanged(self, applied: cst.Name, definition: Line) -> None:
         """Reports other uses of a list of gradients, which may change it in place."""
         for node in find_names(self._function.body, applied.value):
             if node is not applied and not holds(definition.node, node):
                 self._problem(node, f"`{applied.value}`, the gradients, are used here too, which "
-                              "may change them: override Trainer.transform_gradients")
+                              f"may change them: {GRADIENTS}")
 
     def _step(self, node: cst.BaseExpression | None, call: cst.CSTNode) -> None:
         value = node
@@ -384,65 +509,80 @@ class TrainOp:
         if not (isinstance(value, cst.Call) and self._names.of_tensorflow(
                 value.func) in STEP_CALLS):
             self._problem(node or call, f"`{_short(node or call)}`: the train_op increments no "
-                          "global step that the tool can follow; Trainer.train_step increments "
-                          "its own by 1")
+                          "global step that the tool can follow: pass "
+                          "`global_step=tf.train.get_global_step()`, which is what Trainer counts")
 
     def _optimizer(self, node: cst.BaseExpression, line: Line) -> None:
-        while True:
-            if isinstance(node, cst.Name):
-                value = self._unwrapped(node)
-                if value is None:
-                    return
-                node = value
-                continue
-            name = self._names.of_tensorflow(node.func) if isinstance(node, cst.Call) else ""
-            if isinstance(node, cst.Call) and self._is_cross_shard(node):
-                if len(node.args) != 1 or node.args[0].star:
-                    self._problem(node, "CrossShardOptimizer with arguments besides the optimizer")
-                    return
-                node = node.args[0].value
-                continue
-            break
-        if isinstance(node, cst.Call) and name in {f"train.{one}Optimizer" for one in OPTIMIZERS}:
-            self.optimizer = node
-        else:
-            self._problem(node, f"its optimizer is `{_short(node)}`, which is not one of tf.train "
-                          "that the tool knows")
+        made: list[tuple[cst.BaseExpression, Line]] = [(node, line)]
+        while len(made) == 1 and isinstance(made[0][0], cst.Name):
+            name = made[0][0]
+            made = self._unwrapped(name)
+            if len(made) > 1:
+                self.chosen_by = name.value
+            if len(made) == 1 and self._is_cross_shard(made[0][0]):
+                made = [(self._inside_of(made[0][0]), made[0][1])]
+        for value, place in made:
+            inside = self._inside_of(value)
+            if isinstance(inside, cst.Call) and self._names.of_tensorflow(inside.func) in {
+                    f"train.{one}Optimizer" for one in OPTIMIZERS}:
+                self.optimizers.append((place, inside))
+            else:
+                self._problem(inside, f"its optimizer is `{_short(inside)}`, which is not one of "
+                              "tf.train that the tool knows: "
+                              f"{self._advice_on_optimizer(inside)}")
 
-    def _is_cross_shard(self, call: cst.Call) -> bool:
-        return any(path.rpartition(".")[2] == "CrossShardOptimizer" and path.startswith(
-            ("tensorflow", "tpu_estimator_embedding.")) for path in self._names.paths(call.func))
+    def _advice_on_optimizer(self, node: cst.BaseExpression) -> str:
+        if isinstance(node, cst.Call) and not self._names.of_tensorflow(node.func):
+            return ("make the optimizer in model_fn, by its name in tf.train, under an `if` where "
+                    "there are several")
+        return f"choose one of {', '.join(OPTIMIZERS)}"
 
-    def _unwrapped(self, node: cst.Name) -> cst.BaseExpression | None:
-        """Returns the first value of a variable whose later ones only wrap it for a TPU."""
+    def _inside_of(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """Returns the optimizer in a CrossShardOptimizer."""
+        while self._is_cross_shard(node):
+            assert isinstance(node, cst.Call)
+            if len(node.args) != 1 or node.args[0].star:
+                self._problem(node, "CrossShardOptimizer with arguments other than the optimizer: "
+                              "delete them")
+                return node
+            node = node.args[0].value
+        return node
+
+    def _is_cross_shard(self, call: cst.CSTNode) -> bool:
+        return isinstance(call, cst.Call) and any(
+            path.rpartition(".")[2] == "CrossShardOptimizer" and path.startswith(
+                ("tensorflow", "tpu_estimator_embedding."))
+            for path in self._names.paths(call.func))
+
+    def _unwrapped(self, node: cst.Name) -> list[tuple[cst.BaseExpression, Line]]:
+        """Returns the values of a variable that later ones only wrap for a TPU, at their lines."""
         self._check_bound_by_lines(node, "the optimizer")
         found = self._definitions(node.value)
-        values = []
+        values: list[tuple[cst.BaseExpression, Line]] = []
         for line in found:
             statement = line.statement
             if not isinstance(statement, cst.Assign) or len(statement.targets) != 1 or (
                     not isinstance(statement.targets[0].target, cst.Name)):
                 self._problem(line.node, f"`{node.value}`, the optimizer, comes from a statement "
                               f"of another shape than `{node.value} = ...`")
-                return None
-            values.append(statement.value)
+                return []
+            value = statement.value
+            is_wrap = self._is_cross_shard(value) and matchers.matches(
+                self._inside_of(value), matchers.Name(node.value))
+            if is_wrap or _is_none(statement):
+                self.lines.append(line.node)
+            else:
+                values.append((value, line))
         if not values:
-            self._problem(node, f"the optimizer `{node.value}` is not made in the model_fn")
-            return None
-        for line, value in zip(found[1:], values[1:], strict=True):
-            if not (isinstance(value, cst.Call) and self._is_cross_shard(value) and len(
-                    value.args) == 1 and matchers.matches(
-                        value.args[0].value, matchers.Name(node.value))):
-                self._problem(line.node, f"`{node.value}`, the optimizer, is assigned "
-                              f"{len(found)} times: the tool follows one assignment")
-                return None
-            self.lines.append(line.node)
-        is_wrap = isinstance(values[0], cst.Call) and self._is_cross_shard(values[0])
-        if is_wrap:
-            self.lines.append(found[0].node)
-        else:
-            self._take(found[0], "the optimizer")
-        return values[0]
+            self._problem(node, f"the optimizer `{node.value}` is not made in the model_fn: make "
+                          "it there, by its name in tf.train")
+        for _, line in values:
+            self._take(line, "the optimizer", conditions=True)
+        return values
+
+def _is_compute(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and (
+        node.func.attr.value == "compute_gradients")
 
 
 def _is_none(statement: cst.BaseSmallStatement | None) -> bool:
@@ -454,14 +594,6 @@ def _mode(node: cst.BaseExpression) -> str | None:
     words = dotted(node)
     return words[-1] if words[-2:-1] == ("ModeKeys",) and words[-1] in (
         "TRAIN", "EVAL", "PREDICT", "INFER") else None
-
-
-def _binds(line: cst.SimpleStatementLine, name: str) -> bool:
-    """Whether a line assigns a variable in any way."""
-    found = find_all(line, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.NamedExpr)
-    return any(isinstance(node, cst.Name) and node.value == name
-               for target in found
-               for node in names_of_target(getattr(target, "target")))  # noqa: B009
 
 
 def _short(node: cst.CSTNode) -> str:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes the configuration of the TPUEstimator and unused imports from a TF2 program."""
+"""Removes the configuration of the TPUEstimator and unused imports from a TF2 program.
+
+Only what the rewriting left without a use goes. What nothing named before may be reached in ways
+that no name shows (`tf.app.run()`, `fire.Fire()`, `globals()["main"]()`), and stays.
+"""
 
 from __future__ import annotations
 
-import ast
 import collections
-import pathlib
 from collections.abc import Collection, Iterable, Set
 from typing import Any
 
@@ -13,52 +15,69 @@ import libcst as cst
 from libcst import matchers
 
 from tpu_estimator_embedding.migration.assignments import bindings_in
-from tpu_estimator_embedding.migration.bindings import dotted
-from tpu_estimator_embedding.migration.node_search import Statement, find_all
+from tpu_estimator_embedding.migration.node_search import Statement, dotted, find_all
 
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
            "FeatureConfig")
 # What an uncalled function makes that was there for the Estimator only.
 _OF_TPU = ("EmbeddingConfigSpec", "embedding_column", "shared_embedding_columns")
 _PARAMETERS = "Parameters"  # end of the names of classes
-# What a configuration may call besides: builtins, methods of texts, and names of TensorFlow.
+# What a configuration may also call: builtins, methods of texts, and names of TensorFlow.
 _BUILTINS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "int", "float", "len",
              "str", "bool", "min", "max")
 _METHODS = ("format", "join")
 _OF_TENSORFLOW = ("ConfigProto", "GPUOptions")
+# What reads variables by names that are computed, or all of them.
+_READS_NAMES = ("globals", "locals", "vars", "eval", "exec", "__import__", "import_module",
+                "__dict__", "fire", "getmembers", "modules")
 _READ_BY_GET = (("os", "environ"), ("params",))
 _PACKAGE = "tpu_estimator_embedding"
 _LIBRARIES = ("tensorflow", _PACKAGE)
 _FROM = matchers.SimpleStatementLine([matchers.ImportFrom()])
 
 
-def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset(),
-                   moved: Collection[str] = ()) -> cst.Module:
-    """Removes unused configurations, until there are none.
+def without_unused(module: cst.Module, before: cst.Module, elsewhere: Set[str] = frozenset(),
+                   moved: Collection[str] = (), inlined: Set[str] = frozenset()) -> cst.Module:
+    """Removes configurations that the rewriting left without a use, until there are none.
 
     These are assignments of a configuration, a container of some, or a name of this package, to a
-    variable that is used nowhere else, and uncalled top-level functions that construct an
-    EmbeddingConfigSpec, or columns of a TPU. One that calls what may have an effect stays.
+    variable that is used nowhere any more, and top-level functions that construct an
+    EmbeddingConfigSpec, or columns of a TPU, and were called before. One that calls what may have
+    an effect stays, and so does all that a name in a text, or none at all, may reach.
 
     Args:
-        module: the module.
-        elsewhere: names that other modules read of it, as `read_by` returns them.
+        module: the module, rewritten.
+        before: the module before.
+        elsewhere: names that other modules read of it, as `quick_scan.read_by` returns them.
         moved: arguments of its RunConfig that stand elsewhere from now on.
+        inlined: functions whose calls became their statements, which go too if nothing calls them.
     """
     calls = HarmlessCalls(module)
+    texts = reached_by_text(module)
+    used_before = _counts(before)
+    inside_before: dict[str, collections.Counter[str]] = collections.defaultdict(
+        collections.Counter)
+    for function in find_all(before, cst.FunctionDef):
+        inside_before[function.name.value] += _counts(function)
     while True:
         counts = _counts(module)
-        counts.update(counts if "*" in elsewhere else elsewhere)
+        for names in (elsewhere, texts):
+            counts.update(counts if "*" in names else names)
         unused = [line for line in module.body
-                  if _is_unused_assignment(line, counts, moved, calls)]
+                  if _is_unused_assignment(line, counts, used_before, moved, calls)]
         for function in find_all(module, cst.FunctionDef):
             inside = _counts(function)
+            inside.update(inside if "*" in texts else texts)
             unused += [line for line in find_all(function, cst.SimpleStatementLine)
-                       if _is_unused_assignment(line, inside, moved, calls)]
+                       if _is_unused_assignment(line, inside, inside_before[function.name.value],
+                                                moved, calls)]
         unused += [statement for statement in module.body
                    if isinstance(statement, cst.FunctionDef) and not statement.decorators
-                   and counts[statement.name.value] == 1 and calls.are_all_of(statement.params)
-                   and any(name.value in _OF_TPU for name in find_all(statement, cst.Name))]
+                   and counts[statement.name.value] == 1
+                   and (statement.name.value in inlined or
+                        used_before[statement.name.value] > 1
+                        and any(name.value in _OF_TPU for name in find_all(statement, cst.Name)))
+                   and calls.are_all_of(statement.params)]
         if not unused:
             return module
         new = module.visit(_Remove(unused))
@@ -66,46 +85,31 @@ def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset(),
         module = new
 
 
-def read_by(others: Iterable[bytes], path: str) -> frozenset[str]:
-    """Returns the names that other modules may read of a module; "*" stands for all.
+def reached_by_text(module: cst.Module) -> frozenset[str]:
+    """Returns the names that a module may read by their text; "*" stands for all."""
+    words = {name.value for name in find_all(module, cst.Name)}
+    if words & {*_READS_NAMES} or any(
+            dotted(call.func) == ("getattr",) and len(call.args) > 1 and not isinstance(
+                call.args[1].value, cst.SimpleString) for call in find_all(module, cst.Call)):
+        return frozenset("*")
+    texts: set[str] = set()
+    for text in find_all(module, cst.SimpleString):
+        value = text.evaluated_value
+        if isinstance(value, str):
+            texts |= {value, value.rpartition(".")[2]}
+    return frozenset(texts - {"*"})
+
+
+def with_imports(module: cst.Module, text: str, elsewhere: Set[str] = frozenset()) -> cst.Module:
+    """Adds imports, given as text, and removes unused ones of this package.
 
     Args:
-        others: the texts of the other modules.
-        path: of the module. One of theirs with an equal last name may be meant by an import, too.
+        module: the module.
+        text: the imports.
+        elsewhere: names that other modules read of it.
     """
-    file = pathlib.PurePath(path)
-    stem = file.parent.name if file.stem == "__init__" else file.stem
-    found: set[str] = set()
-    for text in others:
-        if stem.encode() not in text:
-            continue
-        try:
-            nodes = list(ast.walk(ast.parse(text)))
-        except (SyntaxError, ValueError):
-            return frozenset("*")
-        is_whole = False  # whether the module itself is imported, under any variable
-        for node in nodes:
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                names = [alias.name for alias in node.names]
-                is_whole |= any(name.rpartition(".")[2] == stem for name in names)
-                if isinstance(node, ast.ImportFrom) and (
-                        (node.module or stem).rpartition(".")[2] == stem):
-                    found.update(names)
-            elif isinstance(node, ast.Call) and getattr(
-                    node.func, "attr", getattr(node.func, "id", "")) in (
-                        "import_module", "__import__"):
-                is_whole = True
-        if is_whole:
-            found |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-            found |= {node.value for node in nodes if isinstance(node, ast.Constant)
-                      and isinstance(node.value, str)}
-    return frozenset(found)
-
-
-def with_imports(module: cst.Module, text: str) -> cst.Module:
-    """Adds imports, given as text, and removes unused ones."""
     used = {name.value for statement in module.body if not _is_import(statement)
-            for name in find_all(statement, cst.Name)}
+            for name in find_all(statement, cst.Name)} | {*elsewhere}
     body: list[Statement] = []
     place = None
     for statement in module.body:
@@ -137,7 +141,7 @@ def _counts(node: cst.CSTNode) -> collections.Counter[str]:
 
 
 def _is_unused_assignment(line: cst.CSTNode, counts: collections.Counter[str],
-                          moved: Collection[str],
+                          before: collections.Counter[str], moved: Collection[str],
                           calls: HarmlessCalls) -> bool:
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return False
@@ -145,8 +149,10 @@ def _is_unused_assignment(line: cst.CSTNode, counts: collections.Counter[str],
     if not isinstance(assign, cst.Assign):
         return False
     target, value = assign.targets[0].target, assign.value
-    return (len(assign.targets) == 1 and isinstance(target, cst.Name)
-            and counts[target.value] == _counts(line)[target.value]  # `tpu = tf_estimator.tpu`
+    if len(assign.targets) != 1 or not isinstance(target, cst.Name):
+        return False
+    own = _counts(line)[target.value]  # 2 in `tpu = tf_estimator.tpu`
+    return (counts[target.value] == own < before[target.value]
             and (calls.is_alias(value) or _is_configuration(value, moved, calls)))
 
 
@@ -160,7 +166,7 @@ def _is_configuration(value: cst.BaseExpression, moved: Collection[str],
 
 
 class HarmlessCalls:
-    """The calls in a module that have no effect besides their result.
+    """The calls in a module that have no effect other than their result.
 
     Args:
         module: the module. A name means TensorFlow's, or a builtin, only if no other is bound.

@@ -18,8 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+import libcst as cst
+
+from tpu_estimator_embedding.migration.assignments import names_of_target
 from tpu_estimator_embedding.migration.function_text import is_flags
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, module_of
+from tpu_estimator_embedding.migration.source_file import SourceFile
 
 # Constructor -> its arguments in order, as far as they reach `embedding_config.py`.
 _TABLE, _COLUMN = ("vocabulary_size", "dimension"), ("", "dimension")
@@ -39,6 +45,10 @@ _NOT_VALUES = ("feature_columns", "optimization_parameters", "feature_to_config_
                "experimental_gradient_multiplier_fn", "table_multipliers", "categorical_column",
                "categorical_columns", "key", "table_id", "weight_key", "name",
                "profile_data_directory", "shared_embedding_collection_name")
+_NUMERIC = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "round")
+_READING = (cst.BaseNumber, cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis, cst.Name,
+            cst.Attribute, cst.Subscript, cst.Tuple, cst.List, cst.UnaryOperation,
+            cst.BinaryOperation, cst.BooleanOperation, cst.Comparison, cst.IfExp)
 WRITTEN = ("vocabulary_size", "dimension", "max_sequence_length", "learning_rate")
 
 
@@ -89,37 +99,67 @@ class ProgramModule:
     names: Mapping[str, Any]
 
     @functools.cached_property
-    def tree(self) -> ast.Module:
-        """The syntax tree."""
-        return ast.parse(self.text)
+    def source(self) -> SourceFile | None:
+        """The parsed file; None if LibCST cannot parse it."""
+        try:
+            module = cst.parse_module(self.text)
+        except (cst.ParserSyntaxError, UnicodeError):
+            return None
+        return SourceFile(self.path, module, module)
+
+    @property
+    def tree(self) -> cst.Module:
+        """The syntax tree; empty if there is none."""
+        return self.source.module if self.source else cst.Module([])
 
     @functools.cached_property
-    def definitions(self) -> dict[str, list[ast.expr | None]]:
+    def definitions(self) -> dict[str, list[cst.CSTNode | None]]:
         """Variable -> what it is assigned; None for what a caller or a loop decides."""
         return _definitions(self.tree)
 
     @functools.cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """Variable -> the dotted name that it is imported from, and the import statement."""
+        """Variable -> the dotted name that it is imported from, and the import statement.
+
+        The variable of a star import is "*".
+        """
         found = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    variable = alias.asname or alias.name.split(".")[0]
-                    path = alias.name if alias.asname else variable
-                    found[variable] = path, f"import {ast.unparse(alias)}"
-            elif isinstance(node, ast.ImportFrom):
-                module = self._absolute(node)
-                for alias in node.names:
-                    found[alias.asname or alias.name] = (
-                        f"{module}.{alias.name}", f"from {module} import {ast.unparse(alias)}")
+        lines: list[cst.Import | cst.ImportFrom] = find_all(self.tree, cst.Import, cst.ImportFrom)
+        for line in lines:
+            module = self._absolute(module_of(line)) if isinstance(line, cst.ImportFrom) else ""
+            if isinstance(line.names, cst.ImportStar):
+                found["*"] = f"{module}.*", ""
+                continue
+            for alias in line.names:
+                bound = dotted(alias.asname.name if alias.asname else alias.name)[0]
+                name = ".".join(dotted(alias.name))
+                text = f"{name} as {bound}" if alias.asname else name
+                found[bound] = (f"{module}.{name}", f"from {module} import {text}") if module else (
+                    name if alias.asname else bound, f"import {text}")
         return found
 
-    def _absolute(self, node: ast.ImportFrom) -> str:
+    def paths(self, node: cst.CSTNode) -> list[str]:
+        """Returns the dotted names, in modules, of a variable with attributes that is imported."""
+        variable = "".join(dotted(node)[:1])
+        if variable not in self.imports and (
+                "*" not in self.imports or variable in self.definitions):
+            return []
+        return [self._absolute(path) for path in self._names_of_file.paths(node)]
+
+    def paths_at_top(self, variable: str) -> list[str]:
+        """Returns the same of a variable of the module."""
+        if variable in self.definitions or not {variable, "*"} & self.imports.keys():
+            return []
+        return [self._absolute(path) for path in self._names_of_file.paths_at_top(variable)]
+
+    @functools.cached_property
+    def _names_of_file(self) -> Names:
+        return Names(self.tree)
+
+    def _absolute(self, path: str) -> str:
         package = self.names.get("__package__")
-        if node.level and package:
-            return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-        return "." * node.level + (node.module or "")
+        return importlib.util.resolve_name(path, package) if (
+            path.startswith(".") and package) else path
 
 
 def sources_of(modules: Sequence[ProgramModule]) -> list[Source]:
@@ -129,9 +169,9 @@ def sources_of(modules: Sequence[ProgramModule]) -> list[Source]:
         modules: all of the program.
     """
     program = _Program(modules)
-    return [program.source(argument, value, module)
-            for module in modules for node in ast.walk(module.tree) if isinstance(node, ast.Call)
-            for argument, value in _arguments(node)]
+    return [program.source(name, argument, module)
+            for module in modules for call in find_all(module.tree, cst.Call)
+            for name, argument in _arguments(call)]
 
 
 def expressions(sources: Iterable[Source]) -> dict[tuple[str, object], Source]:
@@ -153,46 +193,43 @@ def expressions(sources: Iterable[Source]) -> dict[tuple[str, object], Source]:
     return found
 
 
-def _arguments(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+def _arguments(call: cst.Call) -> Iterator[tuple[str, cst.Arg]]:
+    name = call.func.attr.value if isinstance(call.func, cst.Attribute) else _word(call.func)
     if name.endswith("Parameters"):
         order: tuple[str, ...] = ("learning_rate", "initial_accumulator")
     elif name in _ARGUMENTS:
         order = _ARGUMENTS[name]
     else:
         return
-    for index, value in enumerate(call.args):
-        argument = order[index] if index < len(order) else ""
-        if argument:
-            yield argument, value
-    for keyword in call.keywords:
-        if keyword.arg not in _NOT_VALUES:
-            given = keyword.arg or "**"
-            yield _OTHER_NAMES.get(given, given), keyword.value
+    by_place = [one for one in call.args if one.keyword is None and one.star != "**"]
+    yield from ((argument, one) for argument, one in zip(order, by_place, strict=False) if argument)
+    for one in call.args:
+        given = one.keyword.value if one.keyword else one.star
+        if one not in by_place and given not in _NOT_VALUES:
+            yield _OTHER_NAMES.get(given, given), one
 
 
-def _definitions(tree: ast.Module) -> dict[str, list[ast.expr | None]]:
+def _definitions(tree: cst.Module) -> dict[str, list[cst.CSTNode | None]]:
     """Returns variable -> what it is assigned; None for what a caller or a loop decides."""
-    found: dict[str, list[ast.expr | None]] = {}
-    for node in ast.walk(tree):
-        values: list[tuple[ast.AST, ast.expr | None]] = []
-        if isinstance(node, ast.Assign):
-            values = [(target, node.value) for target in node.targets]
-        elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+    found: dict[str, list[cst.CSTNode | None]] = {}
+    for node in find_all(tree, cst.Assign, cst.AugAssign, cst.AnnAssign, cst.NamedExpr, cst.For,
+                         cst.CompFor, cst.WithItem, cst.Param, cst.Global):
+        values: list[tuple[cst.CSTNode, cst.CSTNode | None]] = []
+        if isinstance(node, cst.Assign):
+            values = [(one.target, node.value) for one in node.targets]
+        elif isinstance(node, (cst.AugAssign, cst.AnnAssign, cst.NamedExpr)):
             values = [(node.target, node.value)]
-        elif isinstance(node, (ast.For, ast.comprehension)):
+        elif isinstance(node, (cst.For, cst.CompFor)):
             values = [(node.target, node.iter)]
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            values = [(node.optional_vars, None)]
-        elif isinstance(node, ast.arg):
-            found.setdefault(node.arg, []).append(None)
-        elif isinstance(node, ast.Global):
-            for name in node.names:
-                found.setdefault(name, []).append(None)
+        elif isinstance(node, cst.WithItem) and node.asname is not None:
+            values = [(node.asname.name, None)]
+        elif isinstance(node, cst.Param):
+            values = [(node.name, None)]
+        elif isinstance(node, cst.Global):
+            values = [(one.name, None) for one in node.names]
         for target, value in values:
-            for one in ast.walk(target):
-                if isinstance(one, ast.Name):
-                    found.setdefault(one.id, []).append(value)
+            for name in _variables(target):
+                found.setdefault(name, []).append(value)
     return found
 
 
@@ -206,76 +243,66 @@ class _Program:
         for module in modules:
             self._note_changes(module)
 
-    def source(self, argument: str, node: ast.expr, module: ProgramModule) -> Source:
-        """Returns the record of an expression in a module."""
-        plain = Source(argument, ast.unparse(node), node.lineno, module.path)
+    def source(self, name: str, argument: cst.Arg, module: ProgramModule) -> Source:
+        """Returns the record of the expression that is given for an argument in a module."""
+        assert module.source is not None
+        node, tree = argument.value, module.tree
+        text = ast.unparse(ast.parse(f"({tree.code_for_node(node)}\n)", mode="eval"))
+        is_one = argument.star != "*"
+        plain = Source(name, text if is_one else f"*{text}", module.source.start(node).line,
+                       module.path)
+        is_fixed = is_one and self._is_fixed(node, module, set())
+        if not is_one or not _only_reads(node, module) or find_all(
+                node, cst.Call) and not is_fixed:
+            return plain
         try:
             value = eval(plain.text, dict(module.names))
         except Exception:  # a variable of a function
             value = None
-        if self._is_fixed(node, module, set()):
+        if is_fixed:
             return dataclasses.replace(plain, value=value, is_fixed=True)
         flags: list[str] = []
         imports: list[tuple[str, str]] = []
-        if any(isinstance(one, ast.Call) for one in ast.walk(node)):
-            return plain
-        for name in sorted({one.id for one in ast.walk(node) if isinstance(one, ast.Name)}):
-            if is_flags(module.names.get(name)):
-                flags.append(name)
-            elif self._is_importable(name, module):
-                imports.append((name, module.imports[name][1]))
-            elif not hasattr(builtins, name) or name in module.definitions:
+        for variable in sorted(set(_variables(node))):
+            if is_flags(module.names.get(variable)):
+                flags.append(variable)
+            elif self._is_importable(variable, module):
+                imports.append((variable, module.imports[variable][1]))
+            elif not hasattr(builtins, variable) or variable in module.definitions:
                 return plain
         return dataclasses.replace(plain, value=value, flags=tuple(flags), imports=tuple(imports))
 
     def _note_changes(self, module: ProgramModule) -> None:
         """Notes what a module does to variables of modules other than by assigning its own."""
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Name) and node.id in ("exec", "globals"):
-                self._open.add(module.name)
-            if isinstance(node, ast.Attribute):
-                found = self._exported(node, module)
-                if found and isinstance(node.ctx, (ast.Store, ast.Del)):
-                    self._changed.add((found[0].name, found[1]))
-                elif found and found[1] == "__dict__":
-                    self._open.add(found[0].name)
-            changed = None
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
-                changed = node.value
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (
-                    node.func.attr in CHANGING_METHODS):
-                changed = node.func.value
-            if changed is not None and (found := self._exported(changed, module)):
+        tree = module.tree
+        if module.source is None or not {"exec", "globals"}.isdisjoint(_variables(tree)):
+            self._open.add(module.name)
+        for node in find_all(tree, cst.Attribute):
+            if node.attr.value == "__dict__" and (found := self._exported(node, module)):
+                self._open.add(found[0].name)
+        for call in find_all(tree, cst.Call):
+            if _word(call.func) in ("setattr", "vars"):
+                self._open |= {path for one in call.args[:1]
+                               for path in module.paths(one.value) if path in self._modules}
+        for changed, is_element in _changed(tree):
+            if found := self._exported(changed, module):
                 self._changed.add((found[0].name, found[1]))
-            elif isinstance(changed, ast.Name):
-                self._changed.add((module.name, changed.id))
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("setattr", "vars"):
-                self._open |= {name for one in node.args[:1]
-                               if (name := self._path(one, module)) in self._modules}
+            elif is_element and isinstance(changed, cst.Name):
+                self._changed.add((module.name, changed.value))
 
-    def _path(self, node: ast.expr, module: ProgramModule) -> str:
-        """Returns the dotted name, from its import, of a variable with attributes."""
-        words: list[str] = []
-        while isinstance(node, ast.Attribute):
-            words.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            return ""
-        path, _ = module.imports.get(node.id, ("", ""))
-        if not path and node.id not in module.definitions:
-            path = self._from_star(node.id, module)
-        return ".".join((path, *reversed(words))) if path else ""
-
-    def _from_star(self, name: str, module: ProgramModule) -> str:
-        path, _ = module.imports.get("*", ("", ""))
-        other = self._modules.get(path.removesuffix(".*"))
-        return f"{other.name}.{name}" if other and name in other.names else ""
-
-    def _exported(self, node: ast.expr, module: ProgramModule) -> tuple[ProgramModule, str] | None:
+    def _exported(self, node: cst.CSTNode,
+                  module: ProgramModule) -> tuple[ProgramModule, str] | None:
         """Returns the module of the program, and its variable, that an expression reads."""
-        path, _, name = self._path(node, module).rpartition(".")
-        found = self._modules.get(path)
-        return (found, name) if found and f"{path}.{name}" not in self._modules else None
+        return self._variable(module.paths(node))
+
+    def _variable(self, paths: Sequence[str]) -> tuple[ProgramModule, str] | None:
+        for path in paths:
+            above, _, name = path.rpartition(".")
+            found = self._modules.get(above)
+            if found and path not in self._modules and (
+                    name in found.names or name == "__dict__"):
+                return found, name
+        return None
 
     def _is_importable(self, name: str, module: ProgramModule) -> bool:
         """Whether `embedding_config.py` can import a variable of a module as that module does."""
@@ -289,26 +316,27 @@ class _Program:
     def _reaches_estimator(self, module: ProgramModule, seen: set[str]) -> bool:
         """Whether a module imports the one that will import `embedding_config.py`."""
         seen.add(module.name)
-        text = module.text if isinstance(module.text, str) else module.text.decode("latin-1")
         others = [self._modules.get(name) for path, _ in module.imports.values()
                   for name in (path, path.rpartition(".")[0])]
-        return "TPUEstimator(" in text or any(
+        return any(dotted(call.func)[-1:] == ("TPUEstimator",)
+                   for call in find_all(module.tree, cst.Call)) or any(
             self._reaches_estimator(other, seen) for other in others
             if other is not None and other.name not in seen)
 
-    def _is_fixed(self, node: ast.AST, module: ProgramModule, seen: set[tuple[str, str]]) -> bool:
+    def _is_fixed(self, node: cst.CSTNode, module: ProgramModule,
+                  seen: set[tuple[str, str]]) -> bool:
         """Whether only literals, builtins and modules decide about an expression."""
-        if isinstance(node, (ast.Name, ast.Attribute)):
+        if isinstance(node, (cst.Name, cst.Attribute)):
             found = self._exported(node, module)
             if found:
                 return self._is_fixed_name(found[1], found[0], seen)
-        if isinstance(node, ast.Name):
-            return self._is_fixed_name(node.id, module, seen)
-        if isinstance(node, ast.Call) and not (
-                isinstance(node.func, ast.Name) and hasattr(builtins, node.func.id)
-                and node.func.id not in ("open", "input", "eval", "exec")):
+        if isinstance(node, cst.Name):
+            return self._is_fixed_name(node.value, module, seen)
+        if isinstance(node, cst.Call) and (
+                not hasattr(builtins, _word(node.func) or "-")
+                or _word(node.func) in ("open", "input", "eval", "exec")):
             return False
-        return all(self._is_fixed(child, module, seen) for child in ast.iter_child_nodes(node))
+        return all(self._is_fixed(child, module, seen) for child in _read_in(node))
 
     def _is_fixed_name(self, name: str, module: ProgramModule, seen: set[tuple[str, str]]) -> bool:
         if (module.name, name) in seen:
@@ -318,12 +346,61 @@ class _Program:
             return False
         values = module.definitions.get(name)
         if values is None:
-            found = self._exported(ast.Name(name), module)
+            found = self._variable(module.paths_at_top(name))
             if found:
                 return self._is_fixed_name(found[1], found[0], seen)
             return hasattr(builtins, name) or _is_plain(module.names.get(name))
         return module.name not in self._open and all(
             value is not None and self._is_fixed(value, module, seen) for value in values)
+
+
+def _word(node: cst.CSTNode) -> str:
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def _read_in(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+    """Returns the children of a node, without the names of attributes and of arguments."""
+    if isinstance(node, (cst.Attribute, cst.Arg)):
+        return [node.value]
+    return node.children
+
+
+def _variables(node: cst.CSTNode) -> Iterator[str]:
+    """Yields the variables in a tree."""
+    if isinstance(node, cst.Name):
+        yield node.value
+    for child in _read_in(node):
+        yield from _variables(child)
+
+
+def _changed(tree: cst.Module) -> Iterator[tuple[cst.CSTNode, bool]]:
+    """Yields what statements change: attributes, and (with True) objects, in place."""
+    for node in find_all(tree, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For,
+                         cst.CompFor, cst.Del):
+        for target in names_of_target(getattr(node, "target")):  # noqa: B009
+            if isinstance(target, cst.Attribute):
+                yield target, False
+            elif isinstance(target, cst.Subscript):
+                yield target.value, True
+    for call in find_all(tree, cst.Call):
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in CHANGING_METHODS:
+            yield call.func.value, True
+
+
+def _only_reads(node: cst.CSTNode, module: ProgramModule) -> bool:
+    """Whether computing an expression, of a function that may never run, changes nothing.
+
+    Calls may end the program, and iterating may read its data. The functions of Python that
+    compute a number from values are the exception.
+    """
+    if isinstance(node, cst.Call):
+        name = _word(node.func)
+        if (name not in _NUMERIC or name in module.names or any(one.star for one in node.args)
+                or name in ("max", "min") and len(node.args) == 1):
+            return False
+    elif isinstance(node, cst.BaseExpression) and not isinstance(node, _READING):
+        return False
+    return all(_only_reads(child, module) for child in _read_in(node))
 
 
 def _is_plain(value: object) -> bool:

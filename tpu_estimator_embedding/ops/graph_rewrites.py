@@ -14,8 +14,10 @@ function           what it changes                         why
                                                            concatenates, without a copy
 `wait_for`         the control inputs of an op             copies wait for what they do not copy,
                                                            and changes on servers for a permit
-`count_after`      the control inputs of the ops that      the step is counted when all have read
-                   increment the global step               it, or when tables are updated
+`count_after`      the control inputs of the ops of a      the step is counted when all have read
+                   train_op that assign the global step    it, or when tables are updated
+`leave_out`        the control inputs of what waits for    an optimizer updates variables that
+                   ops without outputs                     never change
 =================  ======================================  =====================================
 
 Each asserts that the graph is as intended afterwards. Ops are added elsewhere, never removed.
@@ -32,6 +34,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.ops.graph_walk import ops_run_by
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -81,9 +84,33 @@ def wait_for(op: tf.Operation, others: Sequence[tf.Operation]) -> None:
     assert {other.name for other in others} <= {other.name for other in op.control_inputs}, op
 
 
-def count_after(others: Sequence[tf.Operation]) -> None:
-    """Makes the global step count after `others`; its initializer waits for nothing."""
-    for consumer in tf.compat.v1.train.get_global_step().handle.consumers():
-        is_initializer = consumer.name.startswith("global_step/")
-        if consumer.type.startswith("Assign") and not is_initializer:
+def leave_out(ops: Sequence[tf.Operation]) -> None:
+    """Makes nothing wait for ops that have no outputs, so that a session does not run them.
+
+    >>> with tf.Graph().as_default():
+    ...     ops = [tf.no_op(name=name) for name in ("needed", "needless")]
+    ...     both = tf.group(*ops)
+    ...     leave_out(ops[1:])
+    ...     [op.name for op in both.control_inputs]
+    ['needed']
+    """
+    names = {op.name for op in ops}
+    waiting = {consumer.name: consumer for op in ops for consumer in op._control_outputs}
+    for consumer in waiting.values():
+        kept = [op for op in consumer.control_inputs if op.name not in names]
+        consumer._remove_all_control_inputs()
+        consumer._add_control_inputs(kept)
+    assert not any(op.outputs or op._control_outputs for op in ops), ops
+
+
+def count_after(others: Sequence[tf.Operation], train_op: Tensor | tf.Operation) -> None:
+    """Makes a train_op count the global step after `others`.
+
+    Ops that other runs assign the step by wait for nothing: its initializer, or a Saver that
+    restores it.
+    """
+    step = tf.compat.v1.train.get_global_step().handle
+    run = ops_run_by([train_op])
+    for consumer in step.consumers():
+        if consumer.type.startswith("Assign") and consumer in run:
             wait_for(consumer, others)

@@ -25,19 +25,18 @@ def check_ids(ids: Tensor, feature: str, vocabulary_size: int) -> list[tf.Operat
         largest)
 
 
-def check_rows_sorted(rows: Tensor, feature: str) -> list[tf.Operation]:
-    """Fails with InvalidArgumentError unless the sample indices `[n]` never decrease."""
+def check_row_splits(row_splits: Tensor, feature: str) -> list[tf.Operation]:
+    """Fails with InvalidArgumentError unless the row splits `[batch + 1]` never decrease."""
     return assert_that(
-        tf.reduce_all(rows[1:] >= rows[:-1]),
-        f"Sample indices of feature {feature!r} must be in increasing order, got some that "
-        "decrease. Call tf.sparse.reorder on the SparseTensor in input_fn.")
+        tf.reduce_all(row_splits[1:] >= row_splits[:-1]),
+        f"Row splits of feature {feature!r} must be in increasing order, got some that decrease.")
 
 
 def check_samples(samples: Tensor, batch_size: Tensor, feature: str) -> list[tf.Operation]:
-    """Fails with InvalidArgumentError unless sorted `samples` `[n]` are in [0, batch_size)."""
-    outermost = tf.concat([samples[:1], samples[-1:]], 0)
+    """Fails with InvalidArgumentError unless `samples` `[n]` are in [0, batch_size)."""
+    outermost = tf.stack([tf.reduce_min(samples), tf.reduce_max(samples)])
     return assert_that(
-        tf.reduce_all((outermost >= 0) & (outermost < batch_size)),
+        tf.reduce_all((samples >= 0) & (samples < batch_size)),
         f"Sample indices of feature {feature!r} must be in [0, {VALUE}), the batch size, got "
         f"{VALUE}. Give every feature the same batch size.", batch_size, outermost)
 

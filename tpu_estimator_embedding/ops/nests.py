@@ -24,8 +24,8 @@ def tensors_of(nest: object) -> list[Tensor]:
 def own_containers(nest: _Nest) -> _Nest:
     """Returns the nest in new containers, with the same leaves.
 
-    What is given to a user's function is given in containers of its own: the function may change
-    them in place. Sparse and ragged tensors are leaves.
+    A user's function is given fresh containers, because it may change them in place. Sparse and
+    ragged tensors are leaves.
 
     >>> features = {"x": 1, "inner": [2]}
     >>> own = own_containers(features)

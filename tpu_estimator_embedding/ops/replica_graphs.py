@@ -7,8 +7,9 @@ replicas here.
 """
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
@@ -39,14 +40,24 @@ class Replicas(Protocol):
 
 _RUNS_ONCE = "_runs_once_for_all_replicas"
 
-# Under construction in this process, the innermost last, like TensorFlow's stack of graphs.
-_graphs: list[Replicas] = []
-_cores: list[list[int]] = []
+_Replicas = TypeVar("_Replicas", bound=Replicas)
+
+
+class _Building(threading.local):
+    """What a thread has under construction, the innermost last, as TensorFlow's stack of graphs."""
+
+    def __init__(self) -> None:
+        """Makes the empty stacks of a thread."""
+        self.graphs: list[Replicas] = []
+        self.cores: list[list[int]] = []
+
+
+_building = _Building()
 
 
 def current() -> Replicas | None:
     """Returns the innermost graph of several replicas that is being built."""
-    return _graphs[-1] if _graphs else None
+    return _building.graphs[-1] if _building.graphs else None
 
 
 def current_for_each(op: str) -> Replicas | None:
@@ -66,27 +77,27 @@ def current_for_each(op: str) -> Replicas | None:
 
 def current_cores() -> list[int]:
     """Returns the core of each replica of the computation that is being built; `[0]` outside."""
-    return _cores[-1] if _cores else [0]
+    return _building.cores[-1] if _building.cores else [0]
 
 
 @contextlib.contextmanager
-def building(graph: Replicas) -> Iterator[Replicas]:
-    """Makes a graph the current one."""
-    _graphs.append(graph)
+def building(graph: _Replicas) -> Iterator[_Replicas]:
+    """Makes a graph the current one of this thread."""
+    _building.graphs.append(graph)
     try:
         yield graph
     finally:
-        _graphs.pop()
+        _building.graphs.pop()
 
 
 @contextlib.contextmanager
 def on_cores(cores: list[int]) -> Iterator[None]:
-    """Makes these the cores of the replicas."""
-    _cores.append(cores)
+    """Makes these the cores of the replicas that this thread builds."""
+    _building.cores.append(cores)
     try:
         yield
     finally:
-        _cores.pop()
+        _building.cores.pop()
 
 
 def run_once(op: tf.Operation) -> tf.Operation:

@@ -36,9 +36,9 @@ def from_coordinates(ids: Tensor, coordinates: Tensor, weights: Tensor | None,
 
     Args:
         ids: `[n]` integers.
-        coordinates: `[n]`, `[n, 1]` or `[n, 2]` integers, rows in increasing order.
+        coordinates: `[n]`, `[n, 1]` or `[n, 2]` integers; see `in_order` for rows that decrease.
         weights: `[n]` floats or None.
-        max_sequence_length: L > 0 gives each (sample, position) a row of its own and
+        max_sequence_length: L > 0 gives each (sample, position) its own row and
             drops positions from L on; 0 gives each sample one row.
     """
     ids, coordinates = tf.cast(ids, tf.int64), tf.cast(coordinates, tf.int64)
@@ -138,6 +138,29 @@ def without_negative(sparse_ids: SparseIds) -> SparseIds:
 
     kept = tf.cond(has_negative, drop, lambda: [tf.identity(tensor) for tensor in tensors])
     return SparseIds(kept[0], kept[1], kept[2] if sparse_ids.weights is not None else None)
+
+
+def in_order(sparse_ids: SparseIds, feature: str) -> SparseIds:
+    """Sorts ids of a feature whose rows decrease, as in a SparseTensor that was not reordered.
+
+    Ids of one row keep their order. Ids in order are only read once. The first sorting is logged.
+    """
+    rows = sparse_ids.rows
+    tensors = [tensor for tensor in sparse_ids if tensor is not None]
+
+    def sort() -> list[Tensor]:
+        said = tf.raw_ops.Print(
+            input=rows, data=[], first_n=1, summarize=0,
+            message=f"tpu_estimator_embedding: Sample indices of feature {feature!r} decrease. Its "
+            "ids are sorted in every step. Call tf.sparse.reorder on the SparseTensor in input_fn "
+            "to save the time.")
+        order = tf.argsort(said, stable=True)
+        return [tf.gather(tensor, order) for tensor in tensors]
+
+    sorted_ids = tf.cond(tf.reduce_all(rows[1:] >= rows[:-1]),
+                         lambda: [tf.identity(tensor) for tensor in tensors], sort)
+    return SparseIds(sorted_ids[0], sorted_ids[1],
+                     sorted_ids[2] if sparse_ids.weights is not None else None)
 
 
 def weights_or_ones(sparse_ids: SparseIds) -> Tensor:

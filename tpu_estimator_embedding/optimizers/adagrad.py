@@ -3,7 +3,7 @@
 
 import dataclasses
 
-from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Range, Slot
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.types import SlotRows, Tensor
 
@@ -34,8 +34,11 @@ class Adagrad(UpdateRule):
     record = OptimizerRecord(
         "AdagradParameters", "adagrad",
         slots=(Slot("accumulators", "Adagrad", "accumulator", "initial_accumulator",
-                    has_dense_namesake=True),),
-        v2_attributes={"initial_accumulator": "initial_accumulator_value"})
+                    has_dense_namesake=True, keras="accumulator"),),
+        v2_attributes={"initial_accumulator": "initial_accumulator_value"},
+        ranges={"initial_accumulator": Range.ABOVE_0},
+        sentences={"initial_accumulator":
+                   "Adagrad initial_accumulator must be greater than zero."})
 
     initial_accumulator: float = 0.1
 

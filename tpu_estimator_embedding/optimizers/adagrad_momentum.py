@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Range, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.types import SlotRows, Tensor
 
@@ -47,7 +47,10 @@ class AdagradMomentum(UpdateRule):
         "AdagradMomentumParameters", "adagrad_momentum",
         same("momentum", "use_nesterov", "exponent", "beta2", "epsilon"),
         (Slot("accumulators", "AdagradMomentum/Accumulator", "accumulator"),
-         Slot("momenta", "AdagradMomentum/Momentum", "momenta")), v2_attributes={})
+         Slot("momenta", "AdagradMomentum/Momentum", "momenta")), v2_attributes={},
+        ranges={"epsilon": Range.ABOVE_0, "exponent": Range.ABOVE_0},
+        sentences={"epsilon": "Adagrad momentum: epsilon must be positive.",
+                   "exponent": "Adagrad momentum: Precondition exponent must >0."})
 
     momentum: float = 0.0
     use_nesterov: bool = False

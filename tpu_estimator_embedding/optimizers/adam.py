@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from tpu_estimator_embedding.optimizers.record import Negated, OptimizerRecord, Slot, same
+from tpu_estimator_embedding.optimizers.record import Negated, OptimizerRecord, Range, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.types import SlotRows, Tensor
 
@@ -46,8 +46,11 @@ class Adam(UpdateRule):
         "AdamParameters", "adam",
         {**same("beta1", "beta2", "epsilon"), "use_sum_inside_sqrt": "sum_inside_sqrt",
          "use_non_lazy_adam": Negated("lazy_adam")},
-        (Slot("momenta", "Adam/m", "m"), Slot("velocities", "Adam/v", "v")),
-        v2_attributes={"beta1": "beta_1", "beta2": "beta_2"})
+        (Slot("momenta", "Adam/m", "m", keras="momentum"),
+         Slot("velocities", "Adam/v", "v", keras="velocity")),
+        v2_attributes={"beta1": "beta_1", "beta2": "beta_2"},
+        ranges={"beta1": Range.DECAY_RATE, "beta2": Range.DECAY_RATE, "epsilon": Range.ABOVE_0},
+        sentences={"epsilon": "epsilon must be positive."})
 
     beta1: float = 0.9
     beta2: float = 0.999

@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Slot, same
+from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Range, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.types import SlotRows, Tensor
 
@@ -52,8 +52,11 @@ class FTRL(UpdateRule):
         {**same("beta", "allow_zero_accumulator"), **PENALTIES, "lr_power": "learning_rate_power",
          "multiply_linear_by_lr": "multiply_linear_by_learning_rate"},
         (Slot("accumulators", "Ftrl", "accumulator", "initial_accumulator_value",
-              has_dense_namesake=True),
-         Slot("linears", "Ftrl_1", "linear", has_dense_namesake=True)), v2_attributes={})
+              has_dense_namesake=True, keras="accumulator"),
+         Slot("linears", "Ftrl_1", "linear", has_dense_namesake=True, keras="linear")),
+        v2_attributes={},
+        ranges={"learning_rate_power": Range.AT_MOST_0, **dict.fromkeys(
+            ["initial_accumulator_value", *PENALTIES.values()], Range.AT_LEAST_0)})
 
     learning_rate_power: float = -0.5
     initial_accumulator_value: float = 0.1

@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Slot
+from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Range, Slot
 from tpu_estimator_embedding.optimizers.soft_threshold import soft_threshold
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.types import SlotRows, Tensor
@@ -38,7 +38,10 @@ class ProximalAdagrad(UpdateRule):
 
     record = OptimizerRecord(
         "ProximalAdagradParameters", "proximal_adagrad", PENALTIES,
-        (Slot("accumulators", "ProximalAdagrad", "accumulator", "initial_accumulator"),))
+        (Slot("accumulators", "ProximalAdagrad", "accumulator", "initial_accumulator"),),
+        ranges={"initial_accumulator": Range.ABOVE_0,
+                **dict.fromkeys(PENALTIES.values(), Range.AT_LEAST_0)},
+        sentences={"initial_accumulator": "Adagrad initial_accumulator must be positive."})
 
     initial_accumulator: float = 0.1
     l1_regularization_strength: float = 0.0

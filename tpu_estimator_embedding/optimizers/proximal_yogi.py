@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Slot, same
+from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Range, Slot, same
 from tpu_estimator_embedding.optimizers.soft_threshold import soft_threshold
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.types import SlotRows, Tensor
@@ -45,7 +45,11 @@ class ProximalYogi(UpdateRule):
         "ProximalYogiParameters", "proximal_yogi",
         {**same("beta1", "beta2", "epsilon"), **PENALTIES},
         (Slot("v", "ProximalYogi", "v", "initial_accumulator_value"),
-         Slot("m", "ProximalYogi_1", "m")))
+         Slot("m", "ProximalYogi_1", "m")),
+        ranges={"beta1": Range.DECAY_RATE, "beta2": Range.DECAY_RATE, "epsilon": Range.ABOVE_0,
+                **dict.fromkeys([*PENALTIES.values(), "initial_accumulator_value"],
+                                Range.AT_LEAST_0)},
+        sentences={"epsilon": "epsilon must be positive."})
 
     beta1: float = 0.9
     beta2: float = 0.999

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of an optimizer, its slots and its settings, in checkpoints, messages and both APIs.
 
-Every rule has one record. The lowering of both APIs, the names in checkpoints, the tuples of
-slots, the configuration message, the lists of public names and of names that `install()` patches,
-and the row of the table of counterparts are derived from this record. To add an optimizer:
+Every rule has one record. The lowering of both APIs, the ranges that both check, the names in
+checkpoints, the tuples of slots, the configuration message, the lists of public names and of names
+that `install()` patches, and the row of the table of counterparts are derived from this record. The
+defaults of settings are those of the fields of the rule; classes of settings refer to them. To add
+an optimizer:
 
 1. Write its rule in a module of this folder: the equation, the fields, `update`, `record`, and
    `hyperparameters`, the arguments of its kernel. `registry` finds it there. Import TensorFlow
@@ -17,6 +19,7 @@ CONTRIBUTING.rst lists the tests that need a line for it.
 """
 
 import dataclasses
+import enum
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +35,7 @@ class Slot:
         initial_value: a number, or the field of the rule with the number.
         has_dense_namesake: whether TensorFlow's optimizer for dense variables uses the same
             suffix, so that the suffix does not identify a table.
+        keras: its name in Keras 3, and with Keras RS on SparseCores; None if it is in neither.
     """
 
     name: str
@@ -39,6 +43,7 @@ class Slot:
     field: str
     initial_value: float | str = 0.0
     has_dense_namesake: bool = False
+    keras: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +55,20 @@ class Negated:
     """
 
     setting: str
+
+
+class Range(enum.Enum):
+    """The values that a setting may have, as the end of "`setting` must be …"."""
+
+    ABOVE_0 = "above 0"
+    AT_LEAST_0 = "at least 0"
+    AT_MOST_0 = "at most 0"
+    DECAY_RATE = "in [0, 1)"
+
+    def contains(self, value: float) -> bool:
+        """Whether a number is one of them."""
+        return {Range.ABOVE_0: value > 0, Range.AT_LEAST_0: value >= 0,
+                Range.AT_MOST_0: value <= 0, Range.DECAY_RATE: 0 <= value < 1}[self]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +84,9 @@ class OptimizerRecord:
         v2_attributes: field of the rule -> attribute of its settings in the TF2 API, if they
             differ; None if that API does not have the optimizer. Its class in that API has the
             name of the rule.
+        ranges: field of the rule -> what it may be.
+        sentences: field of the rule -> TensorFlow's sentence for other values, where the range
+            does not tell it.
     """
 
     parameters: str
@@ -72,6 +94,8 @@ class OptimizerRecord:
     proto_fields: Mapping[str, str | Negated] = dataclasses.field(default_factory=dict)
     slots: tuple[Slot, ...] = ()
     v2_attributes: Mapping[str, str] | None = None
+    ranges: Mapping[str, Range] = dataclasses.field(default_factory=dict)
+    sentences: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def prefix(self) -> str:
@@ -87,6 +111,11 @@ class OptimizerRecord:
     def slot_variables(self) -> str:
         """The class of its slot variables; TensorFlow's name of FTRL's is in the singular."""
         return "FtrlSlotVariable" if self.prefix == "Ftrl" else f"{self.prefix}SlotVariables"
+
+    @property
+    def keras_slots(self) -> Mapping[str, str]:
+        """Slot -> its name in Keras."""
+        return {slot.name: slot.keras for slot in self.slots if slot.keras}
 
     def fill_message(self, message: object, settings: object) -> None:
         """Writes the settings into the optimizer's message."""

@@ -4,9 +4,14 @@
 import dataclasses
 import math
 import numbers
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Range
+
+# Returns the message for a setting: its name, its range, its value and TensorFlow's sentence.
+Complain = Callable[[str, Range, object, str], str]
 
 _LARGEST = (2 - 2 ** -23) * 2.0 ** 127  # of float32
 
@@ -23,6 +28,33 @@ def check_settings(settings: object) -> None:
         _check_value(field, getattr(settings, field.name))
     check_limits("clip_weight", *(getattr(settings, f"clip_weight_{end}")
                                   for end in ("min", "max")))
+
+
+def check_ranges(record: OptimizerRecord, settings: object, complain: Complain, *,
+                 spelled: Mapping[str, str] | None = None) -> None:
+    """Checks the settings of an optimizer against the ranges in its record.
+
+    Args:
+        record: of the optimizer.
+        settings: have an attribute for each field of the rule.
+        complain: returns the message for a value outside of its range.
+        spelled: field of the rule -> attribute of the settings, where they differ.
+
+    Raises:
+        ValueError: a setting is outside of its range.
+    """
+    for field, allowed in record.ranges.items():
+        name = (spelled or {}).get(field, field)
+        value = getattr(settings, name)
+        if not allowed.contains(value):
+            raise ValueError(complain(name, allowed, value, record.sentences.get(field, "")))
+
+
+def check_accumulates_unless_lazy(settings: Any, sentence: str) -> None:
+    """Raises ValueError, which begins with `sentence`, for Adam that does neither."""
+    checks.check(settings.use_gradient_accumulation or settings.lazy_adam,
+                 "use_gradient_accumulation", "True where lazy_adam is False",
+                 settings.use_gradient_accumulation, sentence=sentence)
 
 
 def check_limits(name: str, least: float | None, most: float | None) -> None:
@@ -63,7 +95,7 @@ def check_flag(name: str, value: object, fix: str = "") -> None:
 
 def _check_value(field: dataclasses.Field[object], value: Any) -> None:
     if field.type not in (float, bool, float | None, bool | None):
-        return  # of a program's subclass, or with a check of its own
+        return  # of a program's subclass, or with its own check
     if value is None and field.type in (float | None, bool | None):
         return
     if field.type not in (bool, bool | None):

@@ -24,6 +24,13 @@ class UpdateRule(abc.ABC):
 
     record: ClassVar[OptimizerRecord]
 
+    @classmethod
+    def tf2_attributes(cls) -> Mapping[str, str]:
+        """Returns field -> attribute of its settings in the TF2 API, which has the optimizer."""
+        differ = cls.record.v2_attributes or {}
+        return {field.name: differ.get(field.name, field.name)
+                for field in dataclasses.fields(cls)}
+
     @property
     def slot_initial_values(self) -> Mapping[str, float]:
         """The constant each slot starts with, by slot name, in checkpoint order."""

@@ -7,6 +7,7 @@ Both APIs, the v1 API in `config/` and the TF2 API in `mid_level/`, are lowered 
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -23,6 +24,26 @@ _BYTES_PER_VALUE = 4  # float32 throughout, as on the TPU
 _COLUMNS = ("table", "rows", "dim", "combiner", "optimizer", "slots", "rows per host", "bytes",
             "features", "multiplier")
 _RIGHT_ALIGNED = {"rows", "dim", "rows per host", "bytes"}
+
+
+def initializer_object(given: Any, argument: str) -> Any:
+    """Returns an initializer; a class is constructed without arguments, as by `get_variable`.
+
+    Args:
+        given: an initializer, a class of one, or None.
+        argument: what it is, for the error.
+
+    Raises:
+        TypeError: if the constructor of a class needs arguments.
+    """
+    if not inspect.isclass(given):
+        return given
+    try:
+        return given()
+    except TypeError as error:
+        raise TypeError(checks.complaint(
+            argument, "an initializer, or a class whose constructor needs no arguments", given,
+            f"Call the class with its arguments: {error}.")) from error
 
 
 @dataclasses.dataclass(frozen=True)

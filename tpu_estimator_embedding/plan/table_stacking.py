@@ -122,6 +122,11 @@ class StackedTableLayout:
         count = self.cores.count
         return (ids + self.rotation) % count, ids // count + self.row_offset
 
+    def ids_of_shard(self, shard: int) -> range:
+        """Returns the ids whose rows a core holds, in the order of the rows."""
+        count = self.cores.count
+        return range((shard - self.rotation) % count, self.vocabulary_size, count)
+
 
 @dataclasses.dataclass(frozen=True)
 class TableStack:

@@ -5,9 +5,9 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from tpu_estimator_embedding.runtime.estimator_methods import replaced
+from tpu_estimator_embedding.runtime.interception import estimators_intercepted
 from tpu_estimator_embedding.runtime.program_runner import NotStartedError
 
 if TYPE_CHECKING:
@@ -42,6 +42,21 @@ class Captured:
         return self.constructor_arguments["embedding_config_spec"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a program ran that was to be stopped in a method of its TPUEstimator.
+
+    Attributes:
+        captured: where it was stopped; None if it ended before.
+        constructed: its TPUEstimators so far.
+        error: with which it ended before; None if it came to its end.
+    """
+
+    captured: Captured | None
+    constructed: tuple[Captured, ...]
+    error: BaseException | None
+
+
 def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__",
             program: str = "the program") -> Captured:
     """Runs a program until it has constructed its TPUEstimator, or calls one of its methods.
@@ -59,53 +74,63 @@ def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__
         NoEstimatorError: if the program ends or fails before it reaches the method.
         NotStartedError: if it cannot be started.
     """
-    arguments_of: dict[TPUEstimator, dict[str, Any]] = {}
+    outcome = run_until(run, set_up, method)
+    if outcome.captured is not None:
+        return outcome.captured
+    if outcome.error is not None:
+        goal = ("constructed its TPUEstimator" if not outcome.constructed else
+                f"made {_wanted(method)}")
+        raise ended_early(outcome.error, program, goal)
+    raise NoEstimatorError(_what_is_missing(method, bool(outcome.constructed)))
+
+
+def run_until(run: Callable[[SetUp], None], set_up: SetUp, method: str) -> Outcome:
+    """Runs a program until a method of a TPUEstimator with tables is called.
+
+    Args:
+        run, set_up: as for `capture`.
+        method: any method of TPUEstimator; after `__init__` the program is stopped.
+
+    Raises:
+        NotStartedError: if it cannot be started.
+    """
+    constructed: dict[TPUEstimator, Captured] = {}
+    reached: list[Captured] = []
+
+    def stop(captured: Captured) -> NoReturn:
+        reached.append(captured)
+        raise _Stop("the program is stopped here")
 
     def construct(original: Callable[..., None], estimator: "TPUEstimator",
                   arguments: dict[str, Any]) -> None:
         original(**arguments)
-        arguments_of[estimator] = arguments
-        if method == "__init__" and arguments["embedding_config_spec"] is not None:
-            raise _Stop(Captured(estimator, arguments))
+        constructed[estimator] = Captured(estimator, arguments)
+        if method == "__init__" and constructed[estimator].spec is not None:
+            stop(constructed[estimator])
 
-    def stop(original: Callable[..., None], estimator: "TPUEstimator",
-             arguments: dict[str, Any]) -> None:
-        if arguments_of[estimator]["embedding_config_spec"] is None:
+    def call(original: Callable[..., Any], estimator: "TPUEstimator",
+             arguments: dict[str, Any]) -> Any:
+        if constructed[estimator].spec is None:
             return original(**arguments)
-        raise _Stop(Captured(estimator, arguments_of[estimator], arguments))
+        stop(dataclasses.replace(constructed[estimator], method_arguments=arguments))
 
+    error: BaseException | None = None
     with contextlib.ExitStack() as stack:
         def set_up_and_watch() -> None:
             set_up()
-            stack.enter_context(replaced("__init__", construct))
-            if method != "__init__":
-                stack.enter_context(replaced(method, stop))
+            stack.enter_context(estimators_intercepted({method: call, "__init__": construct}))
 
         try:
             run(set_up_and_watch)
-        except _Stop as reached:
-            return reached.captured
         except NotStartedError:
             raise
-        except (SystemExit, Exception) as error:
-            if not is_exit_0(error):
-                goal = ("constructed its TPUEstimator" if not arguments_of else
-                        f"made {_wanted(method)}")
-                raise ended_early(error, program, goal) from None
-    raise NoEstimatorError(_what_is_missing(method, bool(arguments_of)))
+        except (_Stop, SystemExit, Exception) as raised:
+            error = None if isinstance(raised, SystemExit) and not raised.code else raised
+    return Outcome(reached[0] if reached else None, tuple(constructed.values()), error)
 
 
 class _Stop(BaseException):
     """Ends a program; a BaseException, so that `except Exception` does not catch it."""
-
-    def __init__(self, captured: Captured) -> None:
-        super().__init__("the program is stopped here")
-        self.captured = captured
-
-
-def is_exit_0(error: BaseException) -> bool:
-    """Whether a program ended as one does that comes to its end."""
-    return isinstance(error, SystemExit) and not error.code
 
 
 def ended_early(error: BaseException, program: str, goal: str) -> NoEstimatorError:

@@ -9,8 +9,11 @@ from tpu_estimator_embedding.runtime import environment, quiet_start
 from tpu_estimator_embedding.runtime.environment import Diagnosis
 
 
-def examine() -> tuple[str, bool]:
+def examine(*, with_patches: bool = False) -> tuple[str, bool]:
     """Examines the environment and calls `install`.
+
+    Args:
+        with_patches: whether to list the names that `install` patches.
 
     Returns:
         The report, and whether everything is in order.
@@ -18,11 +21,11 @@ def examine() -> tuple[str, bool]:
     findings = environment.requirements()
     if not _blocking(findings):
         findings += [_install(), *environment.resources()]
-    patches = [] if _blocking(findings) else _patch_lines()
+    patches = _patch_lines() if with_patches and not _blocking(findings) else []
     wrong = [finding for finding in findings if finding.advice]
-    return "\n".join([f"tpu-estimator-embedding {tpu_estimator_embedding.__version__}", "",
-                      *itertools.chain(*map(_finding_lines, findings)), "",
-                      *patches, _closing(wrong)]), not wrong
+    return "\n".join([
+        f"tpu-estimator-embedding {tpu_estimator_embedding.__version__}: {_verdict(wrong)}", "",
+        *itertools.chain(*map(_finding_lines, findings)), *patches]), not wrong
 
 
 def _blocking(findings: list[Diagnosis]) -> bool:
@@ -46,29 +49,31 @@ def _finding_lines(finding: Diagnosis) -> list[str]:
 def _patch_lines() -> list[str]:
     from tpu_estimator_embedding.compat import patch
     from tpu_estimator_embedding.runtime import patch_list
-    return ["Names that install() changed in this process, and uninstall() restores:",
-            *(f"  {line}" for line in patch_list.lines(patch.originals())), ""]
+    return ["", "Names that install() changed in this process, and uninstall() restores:",
+            *(f"  {line}" for line in patch_list.lines(patch.originals()))]
 
 
-def _closing(wrong: list[Diagnosis]) -> str:
+def _verdict(wrong: list[Diagnosis]) -> str:
     if not wrong:
         return "Nothing is wrong."
     subjects = ", ".join(finding.subject for finding in wrong)
     return f"Follow the advice after the arrows ({subjects}), then run this again."
 
 
-DESCRIPTION = ("Reports the environment, the names that install() patches, and how to fix "
-               "problems.\nThe exit status is 1 if there is a problem.")
+DESCRIPTION = ("Checks the installation and says how to fix problems.\n"
+               "The exit status is 1 if there is a problem.")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
+    parser.add_argument("--patches", action="store_true",
+                        help="also list the names of other packages that install() changes")
     quiet_start.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the report; returns the exit status."""
     with quiet_start.quiet_start(args.verbose):
-        report, is_well = examine()
+        report, is_well = examine(with_patches=args.patches)
     print(report)
     return 0 if is_well else 1

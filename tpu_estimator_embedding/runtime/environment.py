@@ -59,9 +59,11 @@ def _kernels() -> Diagnosis:
 
 
 def _huge_pages() -> Diagnosis:
-    from tpu_estimator_embedding.kernels import settings
+    from tpu_estimator_embedding import settings
     try:
-        return Diagnosis("Huge pages", settings.huge_pages())
+        is_off = settings.HUGE_PAGES.read() == "off"
+        return Diagnosis("Huge pages",
+                         f"off, by {settings.HUGE_PAGES.variable}" if is_off else "on")
     except ValueError as error:
         return Diagnosis("Huge pages", "none", str(error))
 
@@ -93,22 +95,23 @@ def _keras() -> Diagnosis:
 
 
 def _estimator() -> Diagnosis:
-    distributions = (versions.ESTIMATOR_DISTRIBUTION, versions.NIGHTLY_ESTIMATOR_DISTRIBUTION)
+    distributions = (versions.STABLE_ESTIMATOR_DISTRIBUTION, versions.ESTIMATOR_DISTRIBUTION)
     found = [f"{name} {version}" for name in distributions
              if (version := versions.installed_version(name))]
     return Diagnosis("Estimator", " and ".join(found) or "none", _estimator_advice())
 
 
 def _estimator_advice() -> str:
-    nightly = versions.installed_version(versions.NIGHTLY_ESTIMATOR_DISTRIBUTION)
-    release = versions.installed_version(versions.ESTIMATOR_DISTRIBUTION)
+    nightly = versions.installed_version(versions.ESTIMATOR_DISTRIBUTION)
+    release = versions.installed_version(versions.STABLE_ESTIMATOR_DISTRIBUTION)
     is_later = versions.tensorflow_minor() > versions.LAST_WITH_ESTIMATOR
     if not versions.has_module("tensorflow_estimator"):
-        return ("tensorflow_estimator is not installed: "
-                f"pip install {versions.ESTIMATOR_REQUIREMENT}")
+        wanted = (versions.ESTIMATOR_REQUIREMENT if is_later
+                  else versions.STABLE_ESTIMATOR_REQUIREMENT)
+        return f"tensorflow_estimator is not installed: pip install {wanted}"
     if is_later and release and not nightly and versions.minor(release) < (2, 15):
         return (f"tensorflow-estimator {release} is older than 2.15: "
-                f"pip install {versions.ESTIMATOR_REQUIREMENT}")
+                f"pip install {versions.STABLE_ESTIMATOR_REQUIREMENT}")
     return ""
 
 

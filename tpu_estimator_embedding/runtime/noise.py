@@ -18,10 +18,10 @@ from typing import Any, Literal
 LEVELS = ("quiet", "normal", "verbose")
 
 # The lowest severity that TensorFlow's C++ prints, read when it is loaded.
-_CPP_LEVEL = {"silent": "3", "quiet": "2", "verbose": "0"}
+_CPP_LEVEL = {"silent": "3", "quiet": "2", "normal": "1", "verbose": "0"}
 _CPP_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 
-# Packages whose calls of deprecated functions nobody else can change.
+# Packages that call deprecated functions, which a program cannot change.
 _PACKAGES = ("tpu_estimator_embedding", "tensorflow", "tensorflow_estimator", "tf_keras", "keras")
 
 # Decorators of functions, in which TensorFlow wrongly locates the call of some.
@@ -86,11 +86,10 @@ class NotByAbslToo(logging.Filter):
 def prepare(level: str) -> None:
     """Sets the environment variables that TensorFlow reads while it is loaded.
 
-    Call it before importing TensorFlow. Besides LEVELS it accepts "silent", for this package's
-    own commands.
+    Call it before importing TensorFlow. It accepts LEVELS and "silent", for this package's
+    commands.
     """
-    if level in _CPP_LEVEL:
-        os.environ.setdefault(_CPP_VARIABLE, _CPP_LEVEL[level])
+    os.environ.setdefault(_CPP_VARIABLE, _CPP_LEVEL[level])
 
 
 def show_once() -> None:

@@ -10,11 +10,13 @@ from tpu_estimator_embedding.runtime import install, program_setup, tf1
 
 _WIDTH = 96  # columns of a line
 
-# Every row that can be applied; only `run` applies the last two.
+# Every row that can be applied; `install` applies all but the optimizers and the last two, which
+# `run` applies.
 ROWS = (
     *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPORT_NAMES,
-    *patch_table.EXPERIMENTAL, *patch_table.V1_API, *patch_table.V1_ENGINE, *patch_table.SAVERS,
-    *patch_table.TPU_OPS, *install.ROWS, *tf1.table(),
+    *patch_table.NAMES_OF_NIGHTLY, *patch_table.EXPERIMENTAL, *patch_table.V1_API,
+    *patch_table.V1_ENGINE, *patch_table.SAVERS,
+    *patch_table.TPU_OPS, *patch_table.OPTIMIZERS, *install.ROWS, *tf1.table(),
     *program_setup.TABLE)
 
 

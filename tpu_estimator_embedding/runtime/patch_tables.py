@@ -8,7 +8,8 @@ come before, `former_names_table` the private names that moved.
 
 from typing import Any
 
-from tpu_estimator_embedding.compat.contrib import contents, modules
+from tpu_estimator_embedding.compat import versions
+from tpu_estimator_embedding.compat.contrib import canned, contents, modules
 from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.compat.patch_table import ESTIMATOR_API, EXPORTED, OURS, V1_API_MODULE
 from tpu_estimator_embedding.optimizers.registry import records
@@ -95,7 +96,7 @@ ESTIMATOR = (
       for outer in ("", ".compat.v1", ".compat.v2") for version in ("v2", "v1")),
     *(Patch(module, "add_metrics", f"{OURS}.estimator.extenders:add_metrics",
             "returns a TPUEstimator for a TPUEstimator", replaces=True)
-      # A module of its own in TensorFlow 2.15, which copies the name when it is first imported.
+      # A separate module in TensorFlow 2.15, which copies the name when it is first imported.
       for module in (f"{_V1_API}.estimator", f"{_ESTIMATOR}.extenders",
                      f"{_ESTIMATOR}.estimator_lib",
                      *(f"{api}{version}.estimator" for version in ("v1", "v2")
@@ -106,6 +107,12 @@ ESTIMATOR = (
       for parent, name in (("", "tpu"), (".tpu", "experimental"))))
 
 FORMER_SPELLINGS = (
+    *(Patch(module, name, f"{OURS}.compat.contrib.canned:{name}",
+            "exists no longer; programs import it, and some never use it")
+      # The first is a separate module in TensorFlow 2.15.
+      for module in (f"{_V1_API}.estimator", f"{ESTIMATOR_API}._v1.estimator",
+                     f"{ESTIMATOR_API}._v2.estimator", "tensorflow_estimator._api.v1.estimator",
+                     "tensorflow_estimator._api.v2.estimator") for name in canned.NAMES),
     *(_former(module, "tpu", f"{ESTIMATOR_API}._v1.estimator.tpu")
       for module in (f"{ESTIMATOR_API}._v2.estimator", "tensorflow_estimator._api.v2.estimator")),
     *(_former(f"{ESTIMATOR_API}._v1.estimator.tpu.experimental", name, f"{V1_API_MODULE}:{name}")
@@ -186,7 +193,17 @@ def _computation(module: str, name: str, source: str) -> Patch:
                  replaces=True)
 
 
+_KERAS = "tf_keras" if versions.tensorflow_minor() >= (2, 16) else "keras"
+
 TPU_SYSTEM = (
+    Patch(f"{_KERAS}.src.layers.normalization.batch_normalization:BatchNormalizationBase",
+          "__init_subclass__", f"{_STUBS}.batch_normalization:init_subclass",
+          "calls `_moments` with an argument that subclasses of programs do not take"),
+    _stub("tensorflow.python.framework.importer", "_import_graph_def_internal",
+          "graph_imports:import_graph_def", "does not know compiled ops before a table exists"),
+    _stub("tensorflow.python.tpu.tpu_system_metadata", "_query_tpu_system_metadata",
+          "tpu_metadata:query_tpu_system_metadata",
+          "does not say what to do about a program's own copy of TPUEstimator"),
     *(_stub("tensorflow.python.distribute.cluster_resolver.tpu_cluster_resolver:"
             "TPUClusterResolver", name, f"tpu_resolver:{function}",
             "tries the network for minutes; this machine stands in if no TPU answers")

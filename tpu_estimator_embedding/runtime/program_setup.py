@@ -45,7 +45,7 @@ class ProgramSetup:
         noise.prepare(self.level)
         with quiet_start(self.level == "verbose", self.level):
             install()
-            if self.level == "quiet" and not any(map(os.path.exists, _GPU_DRIVERS)):
+            if self.level != "verbose" and not any(map(os.path.exists, _GPU_DRIVERS)):
                 import tensorflow as tf
                 tf.config.list_physical_devices()  # logs that there is no GPU, once
         noise.set_level(self.level)

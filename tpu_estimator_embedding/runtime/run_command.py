@@ -6,12 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.estimator.cluster import cluster_config
-from tpu_estimator_embedding.estimator.hooks import saving_choice, steps_per_run
-from tpu_estimator_embedding.low_level import chosen_cores
+from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.runtime import program_runner
-from tpu_estimator_embedding.statistics import settings
 
 DESCRIPTION = """\
 Runs an unmodified Python program as python would, after
@@ -116,33 +112,27 @@ def _program(args: argparse.Namespace) -> list[str]:
 
 def _start(args: argparse.Namespace) -> None:
     name, *arguments = _program(args)
-    for variable, number in ((chosen_cores.CORES, args.cores), (chosen_cores.HOSTS, args.hosts)):
-        if number:
-            os.environ[variable] = str(number)
+    given = {
+        settings.CORES.variable: args.cores, settings.HOSTS.variable: args.hosts,
+        settings.CHECKPOINT_NUM_HOSTS.variable: args.checkpoint_num_hosts,
+        settings.STATISTICS.variable: args.statistics,
+        settings.STEPS_PER_RUN.variable: args.steps_per_run,
+        settings.SYNCHRONOUS.variable: "1" if args.synchronous else None,
+        settings.ASYNC_CHECKPOINTS.variable: "1" if args.async_checkpoints else None,
+        settings.CHECKPOINT_AT_START.variable: "0" if args.no_checkpoint_at_start else None}
+    # In the environment, so that started processes inherit them.
+    os.environ.update({name: str(value) for name, value in given.items() if value})
     try:
-        chosen_cores.num_cores()
+        settings.num_cores()
     except ValueError as error:
         raise program_runner.NotStartedError(str(error), 2) from error
-    if args.checkpoint_num_hosts:  # in the environment, so that started processes inherit it
-        from tpu_estimator_embedding.checkpoint.table_layouts import CHECKPOINT_NUM_HOSTS
-        os.environ[CHECKPOINT_NUM_HOSTS] = str(args.checkpoint_num_hosts)
-    if args.statistics:
-        os.environ[settings.VARIABLE] = args.statistics
-    if args.synchronous:
-        os.environ[cluster_config.VARIABLE] = "1"
-    if args.async_checkpoints:
-        os.environ[saving_choice.ASYNC_CHECKPOINTS] = "1"
-    if args.no_checkpoint_at_start:
-        os.environ[saving_choice.CHECKPOINT_AT_START] = "0"
-    if args.steps_per_run:
-        os.environ[steps_per_run.VARIABLE] = str(args.steps_per_run)
     start = program_runner.run_module if args.module else program_runner.run_file
     start(name, arguments, program_runner.ProgramSetup(args.tf1, args.level))
 
 
 def _statistics(text: str) -> str:
     try:
-        settings.parse(text)
+        settings.STATISTICS.parse(text, "--statistics")
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text

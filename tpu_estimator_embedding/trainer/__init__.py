@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs import that `migrate --to tf2`, `layers` and `keras-rs` write.
+"""What the programs import that `migrate --to tf2` and `layers` write.
 
 A `Trainer` has the methods of TPUEstimator: `train`, `evaluate`, `predict` and those that read
 variables. It trains with `mid_level.TPUEmbedding`, `KerasTrainer` with `Model.fit` and
-`mid_level.TPUEmbeddingLayer`, `KerasRsTrainer` with `keras_rs.layers.DistributedEmbedding`. A
-program keeps its model: a forward function that returns `Outputs`, a learning rate, an optimizer.
+`mid_level.TPUEmbeddingLayer`. A program keeps its model: a forward function that returns `Outputs`,
+a learning rate, an optimizer.
 
 Importing this module makes `tf.keras` Keras 2, whose layers have the variables of `tf.layers`.
 Names are loaded on first use.
@@ -22,7 +22,6 @@ from tpu_estimator_embedding.compat import legacy_keras
 legacy_keras.use()  # before a class derives from one of Keras 2
 
 _MODULE_OF = {
-    "KerasRsTrainer": "keras_rs_trainer",
     "KerasTrainer": "keras_trainer",
     "ModeKeys": "forward",
     "Outputs": "forward",

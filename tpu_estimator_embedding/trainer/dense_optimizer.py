@@ -59,22 +59,29 @@ class DenseOptimizer:
         self._is_legacy = isinstance(self._optimizer, tf.compat.v1.train.Optimizer)
         self._rate = rate if self._is_legacy else self._optimizer.learning_rate
         self.saved: Any = NamedVariables() if self._is_legacy else self._optimizer
+        self._trained: list[tf.Variable] = []  # which have a gradient, and so slots
 
-    def build(self, variables: Sequence[tf.Variable]) -> None:
-        """Makes the slots of dense variables, before a step needs them."""
-        if not self._is_legacy:
-            self._optimizer.build(variables)
-            return
-        with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(),
-                                         auxiliary_name_scope=False):
-            self._optimizer._create_slots(variables)
-        self.saved.add(self._optimizer.variables())
+    def build(self, variables: list[tf.Variable]) -> None:
+        """Makes the slots of variables, outside of the function that is traced."""
+        self._trained = variables
+        with tf.init_scope():
+            if not self._is_legacy:
+                self._optimizer.build(variables)
+                return
+            with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(),
+                                             auxiliary_name_scope=False):
+                self._optimizer._create_slots(variables)
+            self.saved.add(self._optimizer.variables())
 
     def apply(self, gradients: Sequence[Gradient], variables: Sequence[tf.Variable],
               global_step: tf.Variable) -> None:
-        """Updates variables with the rate of a step, and then counts the step."""
+        """Updates variables with the rate of a step, and then counts the step.
+
+        As in the Estimator, variables without a gradient have no slots.
+        """
         self._rate.assign(self._learning_rate(global_step, self._params))
         pairs = list(zip(gradients, variables, strict=True))
+        self.build([variable for gradient, variable in pairs if gradient is not None])
         if self._is_legacy:
             self._optimizer.apply_gradients(pairs, global_step=global_step)
         else:
@@ -89,13 +96,11 @@ class DenseOptimizer:
         """Whether an optimizer of Keras computes from the step what the legacy one stored."""
         return not self._is_legacy and _POWER.search(name) is not None
 
-    def restore_estimator_slots(self, values: Callable[[str], np.ndarray],
-                                variables: Sequence[tf.Variable], step: int) -> None:
+    def restore_estimator_slots(self, values: Callable[[str], np.ndarray], step: int) -> None:
         """Gives an optimizer of Keras what the legacy one had learned.
 
         Args:
             values: those in a checkpoint of the Estimator, by name.
-            variables: the trained ones.
             step: the global step of the checkpoint.
         """
         if self._is_legacy:
@@ -107,8 +112,14 @@ class DenseOptimizer:
             scale = -rate if attribute == "momentums" else 1.0
             found = getattr(self._optimizer, attribute)
             if found:  # RMSprop without momentum has no momentums
-                for variable, slot in zip(variables, found, strict=True):
+                for variable, slot in zip(self._trained, found, strict=True):
                     slot.assign(scale * values(f"{name_of(variable)}/{suffix}"))
+
+
+def is_slot(name: str, variables: Sequence[tf.Variable]) -> bool:
+    """Whether a name in a checkpoint is that of a slot of variables, or of a power of Adam."""
+    return _POWER.search(name) is not None or any(
+        name.startswith(f"{name_of(variable)}/") for variable in variables)
 
 
 def name_of(variable: tf.Variable) -> str:

@@ -36,12 +36,21 @@ class Outputs(NamedTuple):
     eval_metrics: EvalMetrics | None = None
 
 
+def only_needed(compute: Callable[[], Structure]) -> Structure:
+    """Returns what a function computes, in a tf.function, and runs no more than that needs.
+
+    A session of the Estimator runs nothing else either: without a train_op no updates of batch
+    normalization, for example. A tf.function alone runs every op with an effect.
+    """
+    return tf.compat.v1.wrap_function(compute, [])()
+
+
 class Forward(tf.Module):
     """Calls a forward function with the variables of its first call.
 
     A variable has the name that it had in the Estimator. In the function the graph has the
     collections that the Estimator's had: `tf.compat.v1.train.get_global_step` returns the given
-    step, and the losses of regularizers are in `REGULARIZATION_LOSSES`.
+    step, and the losses of regularizers of variables are in `REGULARIZATION_LOSSES`.
 
     Args:
         model_fn: takes `features`, and any of `labels`, `mode` and `params`; returns Outputs.

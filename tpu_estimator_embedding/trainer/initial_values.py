@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from tpu_estimator_embedding.plan.embedding_plan import initializer_object
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -35,7 +36,7 @@ def with_own_draws(features: Mapping[str, Any]) -> dict[str, Any]:
     """
     tables = {id(feature.table): copy.copy(feature.table) for feature in features.values()}
     for table in tables.values():
-        table.initializer = _from_its_start(table.initializer)
+        table.initializer = _from_its_start(initializer_object(table.initializer, "initializer"))
     new = {}
     for name, feature in features.items():
         new[name] = copy.copy(feature)
@@ -44,7 +45,7 @@ def with_own_draws(features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_its_start(initializer: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    @functools.wraps(initializer)  # keeps the signature, which tells how to fill a part
+    @functools.wraps(initializer)  # keeps the signature, which shows how to fill a part
     def initialize(*args: object, **options: object) -> Tensor:
         context.context().clear_kernel_cache()
         return initializer(*args, **options)

@@ -62,9 +62,9 @@ class KerasTrainer(Trainer):
             activations = {name: self._with_multiplier(name, value) for name, value in
                            self.embedding(ids, weights, training=True).items()}
             loss = self._forward(features, labels, ModeKeys.TRAIN, ids, activations).loss
-        # The layer updates its tables when the gradient of its variable is computed.
-        _, gradients = tape.gradient(
+        of_tables, gradients = tape.gradient(
             loss, (self.embedding.trainable_variables, self.forward.trainable_variables))
+        self.embedding.apply_gradients(of_tables)
         self._apply_dense(gradients)
         return loss
 

@@ -156,7 +156,7 @@ class EstimatorValues:
         if name in self._tables:
             return self._tables[name].read_rows(0, self._tables[name].shape[0])
         if name not in self._variables:
-            raise ValueError(f"The checkpoint '{self._path}' has no variable {name!r}, but "
+            raise ValueError(f"The checkpoint '{self._path}' has no variable {name!r}. It has "
                              f"{sorted((*self._tables, *self._variables))}.")
         return self._variables[name].read()
 

@@ -20,8 +20,13 @@ from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.trainer import columns, initial_values
-from tpu_estimator_embedding.trainer.dense_optimizer import DenseOptimizer, Gradient, name_of
-from tpu_estimator_embedding.trainer.forward import Forward, ModeKeys, Outputs
+from tpu_estimator_embedding.trainer.dense_optimizer import (
+    DenseOptimizer,
+    Gradient,
+    is_slot,
+    name_of,
+)
+from tpu_estimator_embedding.trainer.forward import Forward, ModeKeys, Outputs, only_needed
 from tpu_estimator_embedding.trainer.metrics import StreamingMetrics, mean
 from tpu_estimator_embedding.trainer.saving import NOT_GIVEN, Saving, read_values
 from tpu_estimator_embedding.types import Structure, Tensor
@@ -82,13 +87,13 @@ class Trainer:
         make_optimizer: takes a variable with the learning rate, and params; returns the optimizer
             of the dense variables, one of `tf.compat.v1.train` or of Keras 2.
         learning_rate: takes the global step, int64, and params; returns the rate of a step.
-        params: what model_fn and input functions receive, besides "use_tpu" and "batch_size".
+        params: what model_fn and input functions receive beside "use_tpu" and "batch_size".
         model_dir: where checkpoints are; None writes none.
         train_batch_size, eval_batch_size, predict_batch_size: `params["batch_size"]` of input
             functions.
         save_checkpoints_steps: steps from one checkpoint to the next.
-        save_checkpoints_secs: seconds, in the place of steps; 600 if neither is given. With None
-            for what is given, none is saved, as with RunConfig.
+        save_checkpoints_secs: seconds, instead of steps; 600 if neither is given. None
+            for the one that is given saves no checkpoint, as with RunConfig.
         keep_checkpoint_max: number of checkpoints that stay; 0 or None means all.
         keep_checkpoint_every_n_hours: hours after each of which one checkpoint stays forever.
         log_step_count_steps: steps from one log line with the loss to the next; None logs none.
@@ -232,7 +237,7 @@ class Trainer:
                 losses.append(float(loss))
                 if self._metric_fn is not None:
                     arguments = _to_numpy(arguments)
-                    metrics = metrics or StreamingMetrics(self._metric_fn, arguments)
+                    metrics = metrics or StreamingMetrics(self._metric_fn, self._step())
                     metrics.update(arguments)
             step = self._step()
         if not losses:
@@ -336,9 +341,6 @@ class Trainer:
             self.feature_config, None, pipeline_execution_with_tensor_core=config.PIPELINED)
         self.embedding.build(per_replica_batch_size=self._batch_sizes[ModeKeys.TRAIN])
 
-    def _make_table_slots(self) -> None:
-        """Makes slots that the tables do not make themselves."""
-
     def _completed(self) -> contextlib.AbstractContextManager[None]:
         """Makes a context in which a pipelined table has the last update."""
         return self.embedding._completed()
@@ -376,13 +378,18 @@ class Trainer:
     def _outputs(self, features: columns.Features, labels: Structure, mode: str) -> Structure:
         """Returns the loss and the arguments of metrics; in PREDICT the predictions."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
-        outputs = self._forward(features, labels, mode, ids, self._lookup(ids, weights, mode))
-        if mode == ModeKeys.PREDICT:
-            return outputs.predictions
-        if mode == ModeKeys.TRAIN or outputs.eval_metrics is None:
-            return outputs.loss, ()
-        self._metric_fn, arguments = outputs.eval_metrics
-        return outputs.loss, arguments
+        activations = self._lookup(ids, weights, mode)
+
+        def results() -> Structure:
+            outputs = self._forward(features, labels, mode, ids, activations)
+            if mode == ModeKeys.PREDICT:
+                return outputs.predictions
+            if mode == ModeKeys.TRAIN or outputs.eval_metrics is None:
+                return outputs.loss, ()
+            self._metric_fn, arguments = outputs.eval_metrics
+            return outputs.loss, arguments
+
+        return results() if mode == ModeKeys.TRAIN else only_needed(results)
 
     def _multiplied(self, feature: str, gradient: Tensor | None) -> Tensor | None:
         scale = columns.table_multiplier(self.feature_config[feature].table.name, self.global_step,
@@ -416,11 +423,10 @@ class Trainer:
         with legacy_keras.seeded_initializers(self._seed):
             # Traces without running, because batch normalization would update its averages.
             self._run.get_concrete_function(*batch, mode)
-        if mode == ModeKeys.TRAIN or not self._built:
-            self.optimizer.build(self.forward.trainable_variables)
-        self._make_table_slots()
-        self._saving.track(self._saved())
         self._built.add(mode)
+        if mode == ModeKeys.TRAIN:
+            self._train.get_concrete_function(*batch)  # makes slots of what has a gradient
+        self._saving.track(self._saved())
 
     @contextlib.contextmanager
     def _reading(self, batches: tf.data.Dataset, mode: str,
@@ -458,9 +464,10 @@ class Trainer:
             return
         for name, variable in self.variables.items():
             variable.assign(values(name))
-        self.optimizer.restore_estimator_slots(values, self.forward.trainable_variables,
-                                               self._step())
-        left = [name for name in values.unread() if not self.optimizer.derives(name)]
+        self.optimizer.restore_estimator_slots(values, self._step())
+        left = [name for name in values.unread() if not self.optimizer.derives(name)
+                and (ModeKeys.TRAIN in self._built  # else there are no slots yet
+                     or not is_slot(name, self.forward.trainable_variables))]
         if left:
             tf.get_logger().warning(
                 "Trainer has no variables for %s of the checkpoint %s, and does not restore them.",

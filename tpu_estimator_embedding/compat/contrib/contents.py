@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The present locations of the names of `tf.contrib`, and replacements for missing ones.
+"""The present locations of the names of `tf.contrib`.
 
-TensorFlow 2.0 removed `tf.contrib`. This module lists the parts that TPU programs used and that
-this package, tf-slim or TensorFlow has under other names.
+TensorFlow 2.0 removed `tf.contrib`. This module lists what this package, tf-slim or TensorFlow has
+under other names. `reasons` has the other half of the table: what none of them has.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ _OURS = "tpu_estimator_embedding.compat.contrib"
 _PYTHON = "tensorflow.python"
 _TPU = f"{_PYTHON}.tpu"
 _V1 = "tensorflow.compat.v1"
+_ESTIMATOR = "tensorflow_estimator.python.estimator"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +34,26 @@ def _all_in(module: str, *names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names}
 
 
+_AUTOGRAPH = f"{_PYTHON}.autograph"
 _CRF = Contents(_all_in(
     f"{_OURS}.crf", "crf_binary_score", "crf_decode", "crf_log_likelihood", "crf_log_norm",
     "crf_sequence_score", "crf_unary_score", "viterbi_decode"))
+_DATA = {
+    **_all_in(f"{_OURS}.data", "assert_element_shape", "batch_and_drop_remainder",
+              "padded_batch_and_drop_remainder", "sliding_window_batch", "sloppy_interleave")}
 _DISTRIBUTE = Contents({
     **_all_in(f"{_OURS}.distribute", "CollectiveAllReduceStrategy", "MirroredStrategy",
               "ParameterServerStrategy"),
     **_all_in(f"{_V1}.distribute", "OneDeviceStrategy", "get_replica_context",
-              "has_strategy", "in_cross_replica_context"),
+              "get_loss_reduction", "get_strategy", "has_strategy", "in_cross_replica_context",
+              "CrossDeviceOps", "ReplicaContext"),
+    **_all_in(f"{_PYTHON}.distribute.distribute_lib", "UpdateContext",
+              "get_cross_replica_context", "require_replica_context"),
+    **_all_in(f"{_PYTHON}.distribute.step_fn", "StandardInputStep", "StandardSingleLossStep",
+              "Step"),
+    **_all_in(f"{_PYTHON}.distribute.distribute_coordinator", "run_standard_tensorflow_server"),
+    "DistributionStrategyExtended": f"{_V1}.distribute:StrategyExtended",
+    "ReductionToOneDeviceCrossDeviceOps": f"{_V1}.distribute:ReductionToOneDevice",
     "DistributionStrategy": f"{_V1}.distribute:Strategy",
     "get_distribution_strategy": f"{_V1}.distribute:get_strategy",
     "has_distribution_strategy": f"{_V1}.distribute:has_strategy",
@@ -49,6 +62,37 @@ _DISTRIBUTE = Contents({
     "AllReduceCrossDeviceOps": f"{_PYTHON}.distribute.cross_device_ops:AllReduceCrossDeviceOps",
     "AllReduceCrossTowerOps": f"{_PYTHON}.distribute.cross_device_ops:AllReduceCrossDeviceOps",
     "DistributeConfig": f"{_PYTHON}.distribute.distribute_config:DistributeConfig"})
+_DISTRIBUTIONS = Contents(
+    {name: f"{_PYTHON}.ops.distributions.{module}:{name}" for module, names in (
+        ("beta", "BetaWithSoftplusConcentration"), ("exponential", "ExponentialWithSoftplusRate"),
+        ("gamma", "GammaWithSoftplusConcentrationRate"), ("laplace", "LaplaceWithSoftplusScale"),
+        ("normal", "NormalWithSoftplusScale"), ("student_t", "StudentTWithAbsDfSoftplusScale"),
+        ("util", "fill_triangular fill_triangular_inverse matrix_diag_transform softplus_inverse "
+                 "reduce_weighted_logsumexp tridiag")) for name in names.split()},
+    (f"{_V1}.distributions",))
+_EAGER = Contents({
+    **_all_in(_V1, "GradientTape", "TensorSpec", "custom_gradient", "enable_eager_execution",
+              "executing_eagerly", "function", "make_template"),
+    **_all_in(f"{_V1}.train", "Checkpoint"),
+    **_all_in(f"{_PYTHON}.eager.backprop", "gradients_function"),
+    **_all_in(f"{_PYTHON}.eager.context", "ASYNC", "DEVICE_PLACEMENT_EXPLICIT",
+              "DEVICE_PLACEMENT_SILENT", "DEVICE_PLACEMENT_WARN", "SYNC", "async_clear_error",
+              "async_wait", "execution_mode", "num_gpus", "set_execution_mode", "set_server_def"),
+    "Checkpointable": f"{_PYTHON}.trackable.autotrackable:AutoTrackable",
+    "EagerVariableStore": f"{_PYTHON}.ops.variable_scope:EagerVariableStore",
+    "Variable": f"{_PYTHON}.ops.resource_variable_ops:ResourceVariable",
+    "connect_to_remote_host": f"{_V1}.config:experimental_connect_to_host",
+    "defun": f"{_V1}:function",
+    "implicit_gradients": f"{_PYTHON}.eager.backprop:implicit_grad",
+    "implicit_value_and_gradients": f"{_PYTHON}.eager.backprop:implicit_val_and_grad",
+    "in_eager_mode": f"{_V1}:executing_eagerly",
+    "list_devices": f"{_V1}.config:list_logical_devices",
+    "py_func": f"{_V1}:py_function",
+    "run_all_tests_in_graph_and_eager_modes":
+        f"{_PYTHON}.framework.test_util:run_all_in_graph_and_eager_modes",
+    "run_test_in_graph_and_eager_modes":
+        f"{_PYTHON}.framework.test_util:run_in_graph_and_eager_modes",
+    "value_and_gradients_function": f"{_PYTHON}.eager.backprop:val_and_grad_function"})
 _EVALUATION = {
     **_all_in(f"{_PYTHON}.training.checkpoint_utils", "checkpoints_iterator",
               "wait_for_new_checkpoint"),
@@ -65,7 +109,13 @@ _FRAMEWORK = Contents({
               "deprecated_args"),
     **_all_in(f"{_PYTHON}.framework.ops", "get_name_scope", "prepend_name_scope",
               "strip_name_scope"),
-    **_all_in(f"{_PYTHON}.framework.smart_cond", "smart_cond", "smart_constant_value"),
+    **_all_in(f"{_PYTHON}.framework.smart_cond", "smart_case", "smart_cond",
+              "smart_constant_value"),
+    **_all_in(f"{_PYTHON}.ops.init_ops", "convolutional_delta_orthogonal",
+              "convolutional_orthogonal_1d", "convolutional_orthogonal_2d",
+              "convolutional_orthogonal_3d"),
+    **_all_in(f"{_PYTHON}.ops.data_flow_ops", "RecordInput"),
+    **_all_in(f"{_PYTHON}.ops.confusion_matrix", "remove_squeezable_dimensions"),
     **{name: f"{_PYTHON}.training.checkpoint_ops:_{name}" for name in (
         "load_and_remap_matrix_initializer", "load_embedding_initializer")},
     **_all_in(_V1, "CriticalSection", "TensorSpec", "argsort",
@@ -79,6 +129,13 @@ _IMAGE = Contents(_all_in(
     "translate", "translations_to_projective_transforms"))
 _LAYERS = Contents(
     {**_all_in(f"{_OURS}.layers", "bow_encoder", "embed_sequence", "embedding_lookup_unique"),
+     **_all_in(f"{_OURS}.columns", "embedding_column", "input_from_feature_columns",
+               "one_hot_column", "real_valued_column", "shared_embedding_columns",
+               "sparse_column_with_hash_bucket", "sparse_column_with_integerized_feature",
+               "sparse_column_with_keys", "sparse_column_with_vocabulary_file",
+               "weighted_sparse_column"),
+     **_all_in(f"{_V1}.feature_column", "bucketized_column", "crossed_column"),
+     "create_feature_spec_for_parsing": f"{_V1}.feature_column:make_parse_example_spec",
      **_all_in(f"{_V1}.nn", "safe_embedding_lookup_sparse"),
      **_all_in(_V1, "recompute_grad")},
     ("tf_slim.layers",),
@@ -86,17 +143,25 @@ _LAYERS = Contents(
             "variance_scaling_initializer", "xavier_initializer") | {
         "xavier_initializer_conv2d": f"{_OURS}.layers:xavier_initializer"})
 _LEARN = {**_all_in(f"{_OURS}.learn", "ModeKeys", "RunConfig"),
-          "TaskType": "tensorflow_estimator.python.estimator.run_config:TaskType"}
+          **_all_in(f"{_OURS}.experiment", "Experiment"),
+          **_all_in(f"{_V1}.estimator.experimental", "KMeans"),
+          **_all_in(f"{_V1}.train", "NanLossDuringTrainingError"),
+          "KMeansClustering": f"{_V1}.estimator.experimental:KMeans",
+          "TaskType": f"{_ESTIMATOR}.run_config:TaskType",
+          "learn_runner": f"{_OURS}.learn_runner"}
 _LOOKUP = Contents({
     **_all_in(f"{_V1}.lookup", "KeyValueTensorInitializer", "TextFileIndex",
               "TextFileInitializer"),
-    "HashTable": f"{_V1}.lookup:StaticHashTable",
+    **_all_in(f"{_OURS}.lookup", "HashTable", "index_table_from_tensor", "index_to_string",
+              "index_to_string_table_from_tensor", "string_to_index"),
+    "string_to_index_table_from_file": f"{_PYTHON}.ops.lookup_ops:index_table_from_file",
+    "string_to_index_table_from_tensor": f"{_OURS}.lookup:index_table_from_tensor",
     **_all_in(f"{_PYTHON}.ops.lookup_ops", "FastHashSpec", "HasherSpec",
               "IdTableWithHashBuckets", "InitializableLookupTableBase", "LookupInterface",
               "MutableDenseHashTable", "MutableHashTable", "StrongHashSpec",
               "TableInitializerBase", "TextFileIdTableInitializer",
-              "TextFileStringTableInitializer", "index_table_from_file", "index_table_from_tensor",
-              "index_to_string_table_from_file", "index_to_string_table_from_tensor")})
+              "TextFileStringTableInitializer", "index_table_from_file",
+              "index_to_string_table_from_file")})
 _METRICS = Contents({
     **_all_in(f"{_V1}.math", "confusion_matrix"),
     **{f"set_{name}": f"{_V1}.sets:{name}" for name in (
@@ -114,8 +179,11 @@ _RNN = Contents({
               "static_rnn", "static_state_saving_rnn"),
     **_all_in(f"{_OURS}.rnn", "LSTMBlockCell", "LayerNormBasicLSTMCell",
               "stack_bidirectional_dynamic_rnn"),
+    **_all_in(f"{_OURS}.fused_rnn", "FusedRNNCell", "FusedRNNCellAdaptor", "LSTMBlockFusedCell",
+              "LayerRNNCell", "TimeReversedFusedRNN"),
+    "best_effort_input_batch_size": f"{_PYTHON}.ops.rnn:_best_effort_input_batch_size",
     "transpose_batch_time": f"{_PYTHON}.ops.rnn:_transpose_batch_time"})
-_SLIM = Contents(homes=("tf_slim",))
+_SLIM = Contents(homes=("tf_slim",), otherwise=_LAYERS.names)
 _SUMMARY = Contents({
     **_all_in(f"{_PYTHON}.ops.summary_ops_v2", "always_record_summaries", "audio",
               "create_file_writer", "create_summary_file_writer", "eval_dir", "flush",
@@ -128,7 +196,26 @@ _TRAINING = Contents(
     ("tf_slim.training.training", "tf_slim.training.evaluation"))
 
 CONTENTS = {
-    "cluster_resolver": _RESOLVERS,
+    "all_reduce": Contents(homes=(f"{_PYTHON}.distribute.v1.all_reduce",)),
+    "all_reduce.python": Contents({"all_reduce": f"{_PYTHON}.distribute.v1.all_reduce"}),
+    "autograph": Contents({
+        **_all_in(f"{_AUTOGRAPH}.impl.api", "AutoGraphError", "StackTraceMapper", "convert",
+                  "converted_call", "do_not_convert", "to_code", "to_graph"),
+        **_all_in(f"{_AUTOGRAPH}.core.converter", "ConversionOptions", "Feature"),
+        **_all_in(f"{_AUTOGRAPH}.lang.directives", "set_element_type", "set_loop_options"),
+        "ag_logging": f"{_AUTOGRAPH}.utils.ag_logging", "operators": f"{_AUTOGRAPH}.operators",
+        "stack": f"{_V1}:stack", "utils": f"{_AUTOGRAPH}.utils"}),
+    "batching": Contents(_all_in(f"{_PYTHON}.ops.batch_ops", "batch_function")),
+    "checkpoint": Contents({
+        **_all_in(f"{_V1}.train", "CheckpointManager"),
+        **_all_in(f"{_PYTHON}.trackable.data_structures", "List", "Mapping", "NoDependency"),
+        **_all_in(f"{_PYTHON}.checkpoint.checkpoint", "capture_dependencies", "list_objects",
+                  "object_metadata"),
+        "Checkpointable": f"{_PYTHON}.trackable.autotrackable:AutoTrackable",
+        "CheckpointableBase": f"{_PYTHON}.trackable.base:Trackable"}),
+    "cluster_resolver": Contents(
+        _all_in(f"{_PYTHON}.distribute.cluster_resolver.cluster_resolver", "UnionClusterResolver"),
+        _RESOLVERS.homes),
     "cluster_resolver.python.training": Contents(
         {"tpu_cluster_resolver":
              f"{_PYTHON}.distribute.cluster_resolver.tpu_cluster_resolver"}, _RESOLVERS.homes),
@@ -136,11 +223,30 @@ CONTENTS = {
                           "xla": f"{_PYTHON}.compiler.xla.xla"}),
     "crf": _CRF,
     "crf.python.ops.crf": _CRF,
-    "data": Contents(homes=(f"{_V1}.data.experimental",)),
+    "ctc": Contents(_all_in(f"{_V1}.nn", "ctc_beam_search_decoder", "ctc_greedy_decoder",
+                            "ctc_loss")),
+    "data": Contents(_DATA, (f"{_V1}.data.experimental",)),
+    "deprecated": Contents(_all_in(
+        f"{_PYTHON}.ops.logging_ops", "audio_summary", "histogram_summary", "image_summary",
+        "merge_all_summaries", "merge_summary", "scalar_summary")),
     "distribute": _DISTRIBUTE,
+    "distribute.python": Contents({name: f"{_PYTHON}.distribute.{name}" for name in (
+        "cross_device_ops", "cross_device_utils", "input_lib", "step_fn", "values")} | {
+            "cross_tower_ops": f"{_PYTHON}.distribute.cross_device_ops"}),
+    "distributions": _DISTRIBUTIONS,
+    "distributions.python.ops": _DISTRIBUTIONS,
+    "eager": _EAGER,
+    "eager.python.tfe": _EAGER,
     "estimator": Contents(
-        {**_all_in(f"{_OURS}.heads", "binary_classification_head", "multi_class_head",
-                   "regression_head"),
+        {**_all_in(f"{_OURS}.heads", "binary_classification_head", "logistic_regression_head",
+                   "multi_class_head", "poisson_regression_head", "regression_head"),
+         **_all_in(f"{_OURS}.exports", "export_all_saved_models", "export_saved_model_for_mode"),
+         **_all_in(f"{_V1}.estimator", "BaselineEstimator", "DNNEstimator",
+                   "DNNLinearCombinedEstimator", "LinearEstimator"),
+         **_all_in(f"{_ESTIMATOR}.canned.saved_model_estimator", "SavedModelEstimator"),
+         **_all_in(f"{_ESTIMATOR}.early_stopping", "read_eval_metrics"),
+         **_all_in(f"{_ESTIMATOR}.export.export",
+                   "build_supervised_input_receiver_fn_from_input_fn"),
          **_all_in("tpu_estimator_embedding.estimator.extenders", "clip_gradients_by_norm",
                    "forward_features"),
          "add_metrics": f"{_V1}.estimator:add_metrics"},
@@ -151,11 +257,18 @@ CONTENTS = {
                   "sequence_categorical_column_with_vocabulary_file",
                   "sequence_categorical_column_with_vocabulary_list", "sequence_numeric_column"),
         **_all_in(f"{_OURS}.feature_column", "sequence_input_layer")}),
+    "factorization": Contents(
+        {"KMeansClustering": f"{_V1}.estimator.experimental:KMeans",
+         **_all_in(f"{_PYTHON}.ops.clustering_ops", "COSINE_DISTANCE", "KMEANS_PLUS_PLUS_INIT",
+                   "KMeans", "RANDOM_INIT", "SQUARED_EUCLIDEAN_DISTANCE")}),
     "framework": _FRAMEWORK,
-    "framework.python.framework": _FRAMEWORK,
+    "framework.python.framework": Contents(
+        {**_FRAMEWORK.names, "tensor_util": f"{_PYTHON}.framework.tensor_util"}, _FRAMEWORK.homes),
     "framework.python.ops": _FRAMEWORK,
     "framework.python.ops.arg_scope": _SLIM,
     "framework.python.ops.variables": _FRAMEWORK,
+    "gan": Contents(homes=("tensorflow_gan",)),
+    "hooks": Contents(_all_in(f"{_V1}.train", "ProfilerHook")),
     "image": _IMAGE,
     "image.python.ops.image_ops": _IMAGE,
     "keras": Contents(homes=(f"{_V1}.keras",)),
@@ -168,6 +281,10 @@ CONTENTS = {
     "learn": Contents(_LEARN),
     "learn.monitors": Contents(_all_in(f"{_OURS}.learn", "replace_monitors_with_hooks")),
     "learn.python.learn": Contents(_LEARN),
+    "learn.python.learn.learn_runner": Contents(_all_in(f"{_OURS}.learn_runner", "run", "tune")),
+    "legacy_seq2seq": Contents(_all_in(f"{_OURS}.seq2seq", "sequence_loss",
+                                       "sequence_loss_by_example")),
+    "linalg": Contents(homes=(f"{_V1}.linalg",)),
     "learn.python.learn.estimators.run_config": Contents(_LEARN),
     "learn.python.learn.monitors": Contents(
         _all_in(f"{_OURS}.learn", "replace_monitors_with_hooks")),
@@ -182,13 +299,23 @@ CONTENTS = {
     "opt.python.training.lazy_adam_optimizer": _OPT,
     "opt.python.training.moving_average_optimizer": _OPT,
     "opt.python.training.weight_decay_optimizers": _OPT,
+    "predictor": Contents(_all_in(f"{_OURS}.predictor", "from_estimator", "from_saved_model")),
+    "proto": Contents(_all_in(f"{_V1}.io", "decode_proto", "encode_proto")),
+    "quantization": Contents(
+        _all_in(f"{_V1}.quantization", "dequantize", "quantized_concat"), (f"{_V1}.raw_ops",)),
+    "recurrent": Contents(_all_in(f"{_OURS}.fused_rnn", "bidirectional_functional_rnn",
+                                  "functional_rnn")),
     "rnn": _RNN,
     "rnn.python.ops.core_rnn_cell": _RNN,
     "rnn.python.ops.rnn": _RNN,
     "rnn.python.ops.rnn_cell": _RNN,
-    "seq2seq": Contents(_all_in(f"{_OURS}.rnn", "sequence_loss")),
+    "seq2seq": Contents({**_all_in(f"{_OURS}.rnn", "sequence_loss"),
+                         **_all_in(f"{_OURS}.seq2seq", "gather_tree", "hardmax", "tile_batch")}),
+    "signal": Contents(homes=(f"{_V1}.signal",)),
     "slim": _SLIM,
     "slim.python.slim": _SLIM,
+    "sparsemax": Contents(_all_in(f"{_OURS}.sparsemax", "sparsemax", "sparsemax_loss")),
+    "staging": Contents(_all_in(f"{_PYTHON}.ops.data_flow_ops", "StagingArea")),
     "stateless": Contents({
         f"stateless_{name}": f"{_V1}.random:stateless_{new}" for name, new in (
             ("multinomial", "multinomial"), ("random_normal", "normal"),
@@ -196,76 +323,73 @@ CONTENTS = {
     "summary": _SUMMARY,
     "summary.summary": _SUMMARY,
     "tensorboard.plugins": Contents({"projector": "tensorboard.plugins.projector"}),
+    "tensorrt": Contents(_all_in(f"{_PYTHON}.compiler.tensorrt.trt_convert",
+                                 "create_inference_graph")),
+    "testing": Contents(_all_in(f"{_ESTIMATOR}.hooks.fake_summary_writer", "FakeSummaryWriter")),
+    "tfprof": Contents({"model_analyzer": f"{_PYTHON}.profiler.model_analyzer",
+                        "tfprof_logger": f"{_PYTHON}.profiler.tfprof_logger"}),
     "tpu": Contents(
         {"AsyncCheckpointSaverHook": f"{_TPU}.async_checkpoint:AsyncCheckpointSaverHook",
          "TPUContext": f"{_TPU}.tpu_context:TPUContext",
          **_all_in(f"{_TPU}.training_loop", "repeat", "while_loop"),
-         "device_assignment": f"{_TPU}.device_assignment:device_assignment"},
+         "device_assignment": f"{_TPU}.device_assignment:device_assignment",
+         **_all_in(f"{_TPU}.tpu_feed", "InfeedQueue"),
+         **_all_in(f"{_TPU}.ops.tpu_ops", "infeed_dequeue", "infeed_dequeue_tuple",
+                   "infeed_enqueue", "infeed_enqueue_tuple", "outfeed_dequeue",
+                   "outfeed_dequeue_tuple", "outfeed_enqueue", "outfeed_enqueue_tuple"),
+         **_all_in(f"{_OURS}.exports", "export_estimator_savedmodel"),
+         "TPUInMemoryEvalHook": f"{_V1}.estimator.experimental:InMemoryEvaluatorHook"},
         (f"{_V1}.estimator.tpu", f"{_V1}.tpu", f"{_V1}.tpu.experimental")),
+    "tpu.proto": Contents({
+        name: f"tensorflow.core.protobuf.tpu.{name}" for name in (
+            "compilation_result_pb2", "dynamic_padding_pb2", "optimization_parameters_pb2",
+            "topology_pb2", "tpu_embedding_configuration_pb2")}),
     "tpu.python.ops": Contents({"tpu_ops": f"{_TPU}.ops.tpu_ops"}),
     "tpu.python.tpu": Contents({name: f"{_TPU}.{name}" for name in (
-        "async_checkpoint", "bfloat16", "device_assignment", "error_handling", "feature_column",
-        "functional", "session_support", "topology", "tpu", "tpu_config", "tpu_context",
+        "async_checkpoint", "bfloat16", "datasets", "device_assignment", "error_handling",
+        "feature_column", "functional", "session_support", "tensor_tracer", "topology", "tpu",
+        "tpu_config", "tpu_context",
         "tpu_embedding", "tpu_embedding_gradient", "tpu_estimator", "tpu_feed", "tpu_function",
         "tpu_optimizer", "tpu_sharding", "tpu_system_metadata", "training_loop", "util")}),
     "training": _TRAINING,
     "training.python.training.evaluation": Contents(_EVALUATION, ("tf_slim.training.evaluation",)),
     "training.python.training.hparam": Contents({"HParams": f"{_OURS}.hparams:HParams"}),
     "training.python.training.training": _TRAINING,
-    "util": Contents({**_all_in(_V1, "make_ndarray", "make_tensor_proto"),
+    "util": Contents({**_all_in(f"{_PYTHON}.framework.meta_graph", "ops_used_by_graph_def",
+                                "stripped_op_list_for_graph"),
+                      **_all_in(_V1, "make_ndarray", "make_tensor_proto"),
                       "constant_value": f"{_V1}:get_static_value"}),
 }
 
+# Modules in which 1.15 defined public names that exist. Each shows all of its part of `tf.contrib`.
+for _folder, _modules in (
+        ("data.python.ops", "batching counter enumerate_ops error_ops get_single_element grouping "
+         "interleave_ops iterator_ops parsing_ops prefetching_ops random_ops readers resampling "
+         "scan_ops shuffle_ops sliding unique writers"),
+        ("distribute.python", "collective_all_reduce_strategy mirrored_strategy "
+         "parameter_server_strategy"),
+        ("factorization.python.ops", "clustering_ops kmeans"),
+        ("feature_column.python.feature_column", "sequence_feature_column"),
+        ("framework.python.framework", "checkpoint_utils"),
+        ("framework.python.ops", "ops script_ops"),
+        ("layers.python.layers", "embedding_ops encoders feature_column normalization "
+         "rev_block_lib summaries"),
+        ("learn.python.learn", "experiment"),
+        ("learn.python.learn.estimators", "kmeans model_fn"),
+        ("losses.python.losses", "loss_ops"),
+        ("losses.python.metric_learning", "metric_loss_ops"),
+        ("metrics.python.metrics", "classification"),
+        ("metrics.python.ops", "confusion_matrix_ops histogram_ops"),
+        ("opt.python.training", "lars_optimizer nadam_optimizer"),
+        ("predictor", "predictor_factories"),
+        ("recurrent.python.ops", "functional_rnn"),
+        ("rnn.python.ops", "fused_rnn_cell lstm_ops"),
+        ("seq2seq.python.ops", "loss"),
+        ("sparsemax.python.ops", "sparsemax sparsemax_loss"),
+        ("tensorrt.python", "trt_convert"),
+        ("testing.python.framework", "fake_summary_writer")):
+    CONTENTS.update({f"{_folder}.{_module}": CONTENTS[_folder.partition(".")[0]]
+                     for _module in _modules.split()})
+
 # Modules that a function of the same name hides in their parent; only imports find them.
 HIDDEN = frozenset(("framework.python.ops.arg_scope",))
-
-# Advice for names that no longer exist; the name of a module applies to all names in it.
-INSTEAD = {
-    "checkpoint": "Use tf.train.Checkpoint.",
-    "cloud": "Export the data to TFRecord files, and read them with tf.data.",
-    "cudnn_rnn": "Use tf.compat.v1.keras.layers.CuDNNLSTM or CuDNNGRU.",
-    "data.batch_and_drop_remainder": "Use dataset.batch(batch_size, drop_remainder=True).",
-    "data.padded_batch_and_drop_remainder":
-        "Use dataset.padded_batch(..., drop_remainder=True).",
-    "distribute": "Use tf.distribute.",
-    "distributions": "Install tensorflow-probability, and use tfp.distributions.",
-    "eager": "Look for the same name in tf and tf.compat.v1.",
-    "estimator": "Use tf.estimator.",
-    "framework": "Look for the same name in tf.compat.v1 and tf.debugging.",
-    "image": "Use tf.image.",
-    "layers": "Use tf.layers.",
-    **{f"layers.{name}": f"Use tf.feature_column.{new}." for name, new in (
-        ("bucketized_column", "bucketized_column"), ("crossed_column", "crossed_column"),
-        ("embedding_column", "embedding_column"), ("one_hot_column", "indicator_column"),
-        ("input_from_feature_columns", "input_layer"),
-        ("real_valued_column", "numeric_column"),
-        ("shared_embedding_columns", "shared_embedding_columns"),
-        ("sparse_column_with_hash_bucket", "categorical_column_with_hash_bucket"),
-        ("sparse_column_with_integerized_feature", "categorical_column_with_identity"),
-        ("sparse_column_with_keys", "categorical_column_with_vocabulary_list"),
-        ("weighted_sparse_column", "weighted_categorical_column"),
-        ("weighted_sum_from_feature_columns", "linear_model"))},
-    "learn": "Use tf.estimator.",
-    "learn.Experiment": "Use tf.estimator.train_and_evaluate.",
-    "learn.learn_runner": "Use tf.estimator.train_and_evaluate.",
-    "learn.monitors": "Derive hooks from tf.train.SessionRunHook, and pass them as `hooks`.",
-    "lookup": "Use tf.lookup.",
-    "losses": "Use tf.losses.",
-    "metrics": "Use tf.metrics.",
-    "mixed_precision": "Use tf.compat.v1.train.experimental.MixedPrecisionLossScaleOptimizer.",
-    "opt": "Use tf.train.",
-    "predictor": "Use tf.saved_model.load.",
-    "rnn": "Use tf.nn.rnn_cell or tf.keras.layers.",
-    "seq2seq": "Unroll the decoder with tf.nn.dynamic_rnn to train it, and with tf.while_loop to "
-               "infer.",
-    "slim": "Use tf.layers and tf.train.",
-    "training": "Use tf.data for input, and tf.train for the rest.",
-    "tpu.TPUDistributionStrategy": "Use tf.distribute.experimental.TPUStrategy.",
-    "tpu.keras_to_tpu_model": "Use tf.distribute.experimental.TPUStrategy.",
-}
-
-# Path below tf.contrib of a name of tf-slim -> what a program that leaves tf.contrib uses, where
-# that is not in tf.layers.
-WITHOUT_CONTRIB = {
-    "layers.dense_to_sparse": "Use tf_slim.layers.dense_to_sparse (`pip install tf-slim`), or "
-                              "tf.sparse.from_dense, which leaves out zeros."}

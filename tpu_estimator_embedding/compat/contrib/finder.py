@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports below `tensorflow.contrib`: aliases of existing modules, or an error with advice.
+"""Imports below `tensorflow.contrib`: aliases of existing modules, or an error when they are used.
 
 `from tensorflow.contrib.x import name` and `import tensorflow.contrib.x.name` have the same result
 as `tf.contrib.x.name`: the same object, or the same advice.
@@ -17,7 +17,10 @@ _INSIDE = f"{modules.PREFIX}."
 
 
 class ContribFinder:
-    """Finds the modules of `tf.contrib`; raises ModuleNotFoundError for all others.
+    """Finds the modules of `tf.contrib`, those that no longer exist, too: see `missing`.
+
+    Raises ModuleNotFoundError for names that were no modules, and inside of `try` for those
+    that are none today.
 
     The error has no `name`, because `from package import module` suppresses an error that names
     the module, and the advice with it.
@@ -29,7 +32,10 @@ class ContribFinder:
         if not fullname.startswith(_INSIDE):
             return None
         parent, _, name = fullname.rpartition(".")
-        found = getattr(sys.modules.get(parent), name, None)
+        try:
+            found = getattr(sys.modules.get(parent), name)
+        except AttributeError as error:
+            raise ModuleNotFoundError(str(error)) from None
         if isinstance(found, ModuleType):
             return importlib.machinery.ModuleSpec(fullname, _SecondName(found))
         raise ModuleNotFoundError(modules.missing(fullname.removeprefix(_INSIDE)))

@@ -26,7 +26,7 @@ class RunConfig(run_config.RunConfig):
         log_device_placement: whether to log the devices of all ops.
         gpu_memory_fraction: fraction of a GPU's memory to use.
         evaluation_master: must be empty; TF_CONFIG describes clusters.
-        session_config: a ConfigProto, in the place of the three arguments above.
+        session_config: a ConfigProto, instead of the three arguments above.
         save_checkpoints_secs: interval of checkpoints; by default 600, or None if
             `save_checkpoints_steps` is given.
         others: as in `tf.estimator.RunConfig`.

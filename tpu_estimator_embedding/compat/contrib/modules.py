@@ -2,13 +2,15 @@
 """The parts of `tf.contrib` that TPU programs used, as aliases of existing names."""
 
 import importlib
+import sys
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NoReturn
 
-from tpu_estimator_embedding.compat.contrib import contents
+from tpu_estimator_embedding.compat.contrib import contents, reasons
 from tpu_estimator_embedding.compat.contrib.contents import Contents
+from tpu_estimator_embedding.compat.contrib.missing import Missing, is_asked
 
 PREFIX = "tensorflow.contrib"
 _SLIM = "tf_slim"  # the package that continues most of contrib's layers and metrics
@@ -35,9 +37,14 @@ class ContribModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # which others look for in any module
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        value = self._find(name)
-        setattr(self, name, value)
+        value = find(f"{self._path}.{name}".lstrip("."))
+        if not isinstance(value, Missing):
+            setattr(self, name, value)
         return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not isinstance(value, Missing):  # which `try` in another module may ask for
+            super().__setattr__(name, value)
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         """Raises TypeError: this module stands where a function of tf-slim would be."""
@@ -48,6 +55,11 @@ class ContribModule(ModuleType):
         return sorted({*vars(self), *self._contents.names, *homes, *self._contents.otherwise})
 
     def _find(self, name: str) -> Any:
+        """Returns what the module has under a name.
+
+        Raises:
+            AttributeError: if it has nothing.
+        """
         if name in self._contents.names:
             return _load(self._contents.names[name])
         for home in self._homes():
@@ -57,10 +69,38 @@ class ContribModule(ModuleType):
                 return importlib.import_module(f"{home.__name__}.{name}")
         if name in self._contents.otherwise:
             return _load(self._contents.otherwise[name])
-        raise AttributeError(missing(f"{self._path}.{name}".lstrip(".")), name=name, obj=self)
+        # Without `name`, by which Python would add its own suggestion.
+        raise AttributeError(missing(f"{self._path}.{name}".lstrip(".")))
 
     def _homes(self) -> Iterator[ModuleType]:
         return filter(None, map(_installed, self._contents.homes))
+
+
+def find(path: str) -> Any:
+    """Returns what a path below `tf.contrib` leads to today, or a `Missing`.
+
+    A module that is not in the table shows the names of its part of `tf.contrib`, which has nearly
+    all that its modules define: `rnn.python.ops.lstm_ops` those of `rnn`.
+
+    Raises:
+        AttributeError: if nothing has the name, and the program asks whether there is one or it was
+            no part of TensorFlow 1.15 either.
+    """
+    parent, _, name = path.rpartition(".")
+    first = path.partition(".")[0]
+    for module in dict.fromkeys((parent, first)):
+        if module in MODULES and (module or name in contents.CONTENTS):
+            try:
+                return MODULES[module]._find(name)
+            except AttributeError:
+                continue
+    if first not in contents.CONTENTS and reasons.of(first) is None:
+        raise AttributeError(f"tf.contrib of TensorFlow 1.15 has no {first!r}.")
+    if is_asked():
+        # What an import left there that did not ask would be the answer.
+        sys.modules.pop(f"{PREFIX}.{path}", None)
+        raise AttributeError(missing(path))
+    return Missing(path, find, missing)
 
 
 def missing(path: str) -> str:
@@ -69,14 +109,11 @@ def missing(path: str) -> str:
 
 
 def _advice(path: str) -> str:
-    module, _, name = path.rpartition(".")
-    first = path.partition(".")[0]
-    for exact in (path, f"{first}.{name}"):
-        if module and exact in contents.INSTEAD:
-            return contents.INSTEAD[exact]
-    instead = contents.INSTEAD.get(module) or contents.INSTEAD.get(first)
+    exact, instead = reasons.of_name(path), reasons.of(path) or ""
+    if exact:
+        return exact
     if not any(home.startswith(_SLIM) for home in _homes_above(path)):
-        return instead or "TensorFlow no longer has an equivalent."
+        return instead
     if _installed(_SLIM):
         return f"tf-slim does not have it either. {instead}"
     return ("Run `pip install tf-slim`, which has tf.contrib.slim and parts of tf.contrib.layers, "

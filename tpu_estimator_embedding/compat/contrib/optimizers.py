@@ -167,7 +167,7 @@ class NadamOptimizer(tf.compat.v1.train.AdamOptimizer):
 
     def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
         raise NotImplementedError(
-            f"Variable {var.name!r} is looked up by rows, so that its gradient is sparse, which "
+            f"Variable {var.name!r} is looked up by rows, so its gradient is sparse, which "
             "NadamOptimizer does not support. Use LazyAdamOptimizer or tf.train.AdamOptimizer.")
 
     def _resource_apply_sparse(self, grad: Tensor, var: tf.Variable,
@@ -242,7 +242,7 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
 class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     """Another optimizer, and an exponential moving average of each variable after its updates.
 
-    A checkpoint of `swapping_saver` has the averages in the place of the variables, so that an
+    A checkpoint of `swapping_saver` has the averages instead of the variables, so that an
     evaluation with an ordinary saver measures the averages.
 
     Args:

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tensorflow.python.tpu.async_checkpoint`: the saver hook of TPU training programs."""
 
-from tpu_estimator_embedding.checkpoint.asynchronous_saving import AsynchronousSaverHook
+from concurrent.futures import ThreadPoolExecutor
+
+from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
 
 
-class AsyncCheckpointSaverHook(AsynchronousSaverHook):
-    """Saves every N steps or seconds while training goes on: see `AsynchronousSaverHook`."""
+class AsyncCheckpointSaverHook(SaverHook):
+    """Saves every N steps or seconds while training goes on: see `SaverHook`."""
+
+    def begin(self) -> None:
+        """Prepares the graph."""
+        self.thread = self.thread or ThreadPoolExecutor(1)
+        super().begin()

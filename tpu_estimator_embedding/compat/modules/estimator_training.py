@@ -87,7 +87,6 @@ def _one_strategy(config: "tf.estimator.RunConfig",
 def _no_coordinator(function: str) -> RuntimeError:
     return RuntimeError(
         f"{function} cannot use a tf.distribute strategy and a cluster together, because "
-        f"TensorFlow 2.16 removed the distribute coordinator for Estimators. Remove "
-        f"`train_distribute` and `eval_distribute` from the RunConfig to train on the "
-        f"workers and parameter servers of TF_CONFIG, or unset TF_CONFIG to use the "
-        f"strategy on one machine.")
+        f"TensorFlow 2.16 removed their coordinator. Remove `train_distribute` and "
+        f"`eval_distribute` from the RunConfig to use the servers of TF_CONFIG, or unset "
+        f"TF_CONFIG to use the strategy on one machine.")

@@ -20,19 +20,18 @@ import math
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import topology_pb2
 
-from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.low_level import chosen_cores
+from tpu_estimator_embedding import checks, settings
 
-VARIABLE = chosen_cores.CORES
-HOSTS_VARIABLE = chosen_cores.HOSTS
+VARIABLE = settings.CORES.variable
+HOSTS_VARIABLE = settings.HOSTS.variable
 
 # The mesh of a TPU with as many cores, which upstream divides into replicas of several cores.
 _MESHES = {1: (1, 1, 1, 1), 2: (1, 1, 1, 2), 4: (1, 2, 1, 2), 8: (2, 2, 1, 2), 16: (4, 2, 1, 2),
            32: (4, 4, 1, 2), 64: (8, 4, 1, 2), 128: (8, 8, 1, 2), 256: (16, 8, 1, 2),
            512: (16, 16, 1, 2)}
 
-chosen = chosen_cores.num_cores
-hosts = chosen_cores.num_hosts
+chosen = settings.num_cores
+hosts = settings.num_hosts
 
 
 def count() -> int:

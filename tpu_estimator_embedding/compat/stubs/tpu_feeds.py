@@ -19,7 +19,7 @@ from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.ops import replica_graphs
 from tpu_estimator_embedding.types import Tensor
 
-DEPTH = 8  # elements of an infeed or outfeed; documented in docs/legacy_programs.rst
+DEPTH = 8  # elements of an infeed or outfeed; documented in docs/tpu_programs.rst
 
 Tensors = Sequence[Tensor]
 Shape: TypeAlias = tf.TensorShape | Sequence[int | None]
@@ -169,7 +169,7 @@ def core_named(device_ordinal: int) -> int:
     if device_ordinal == -1 and "TPU" not in device and num_cores > tpu_cores.hosts():
         raise ValueError(
             "`device_ordinal` must be the number of a core on its host where the op is not on a "
-            f"TPU, got -1, and {num_cores} cores. Pass device_ordinal, or the "
+            f"TPU, got -1 with {num_cores} cores. Pass device_ordinal, or the "
             "tpu_ordinal_function of an InfeedQueue.")
     device_ordinal = 0 if device_ordinal == -1 and "TPU" not in device else device_ordinal
     if tpu_cores.chosen() or tpu_cores.hosts() > 1 or device_ordinal == -1:

@@ -4,7 +4,8 @@
 A session refuses a graph that contains an op without a kernel, even if the op is never fetched.
 `tf.compat.v1.tpu.cross_replica_sum`, `CrossShardOptimizer` and the gradients of both create the
 op CrossReplicaSum through `gen_tpu_ops.cross_replica_sum`, so the stub replaces this function.
-The two other collective ops that a model can call are replaced too.
+The two other collective ops that a model can call are replaced too, and so are the ops whose value
+is another one on each core.
 
 A stub passes its input on. Where a model is copied for several replicas, the copies of a stub are
 connected: see `estimator.replicas.replicate_step`.
@@ -18,6 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.ops import gen_tpu_ops
@@ -25,6 +27,7 @@ from tensorflow.python.tpu import tpu_function
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.ops import core_values
 from tpu_estimator_embedding.types import Tensor
 
 # The scope marks a stub for readers of a graph, the gradient name marks it for programs.
@@ -38,6 +41,9 @@ EXCHANGE = "_exchange"
 _tpu_cross_replica_sum = gen_tpu_ops.cross_replica_sum
 _tpu_all_to_all = gen_tpu_ops.all_to_all
 _tpu_collective_permute = gen_tpu_ops.collective_permute
+_tpu_replicated_input = gen_tpu_ops.tpu_replicated_input
+_tpu_replicated_output = gen_tpu_ops.tpu_replicated_output
+_xla_replica_id = gen_xla_ops.xla_replica_id
 
 
 def install_stubs() -> None:
@@ -227,6 +233,66 @@ def collective_permute(input: Tensor, source_target_pairs: Groups,
     return _marked_exchange(value, Exchange(pairs=sent), _size_by_axis(value), name)
 
 
+def tpu_replicated_input(inputs: Sequence[Tensor], is_mirrored_variable: bool = False,
+                         index: int = -1, is_packed: bool = False,
+                         name: str | None = None) -> Tensor:
+    """Returns the tensor that is `inputs[i]` in the computation of replica i.
+
+    Args:
+        inputs: for each replica, its value: a tensor, or the handle of a variable.
+        is_mirrored_variable: is ignored: each replica has its own value in either case.
+        index: is ignored; it orders the inputs of a TPU's computation.
+        is_packed: must be False.
+        name: name of the op.
+
+    Raises:
+        ValueError: if the number of inputs is not that of the replicas, or they are packed.
+    """
+    if _is_in_tpu_context():
+        return _tpu_replicated_input(inputs, is_mirrored_variable, index, is_packed, name)
+    checks.check(not is_packed, "is_packed", "False without a TPU", is_packed)
+    replicas = tpu_function.get_tpu_context().number_of_shards
+    checks.check(len(inputs) == replicas if replicas else len(inputs) > 0, "inputs",
+                 f"a value for each of the {replicas or ''} replicas".replace("  ", " "), inputs)
+    return core_values.core_value(inputs, name)
+
+
+def tpu_replicated_output(input: Tensor, num_replicas: int,
+                          name: str | None = None) -> list[Tensor]:
+    """Returns the values of a tensor of a computation outside of it; of one replica only.
+
+    Args:
+        input: the tensor.
+        num_replicas: must be 1.
+        name: name of the op.
+
+    Raises:
+        ValueError: if there are several replicas.
+    """
+    if _is_in_tpu_context() or "_tpu_replicate" in input.op.node_def.attr:  # made for a TPU
+        return _tpu_replicated_output(input, num_replicas, name)
+    checks.check(num_replicas == 1, "num_replicas", "1 without a TPU", num_replicas,
+                 "Return the tensor from the computation: tpu.replicate returns its value of each "
+                 "replica.")
+    return [tf.identity(input, name)]
+
+
+def xla_replica_id(name: str | None = None) -> Tensor:
+    """Returns the number of the replica that runs a computation, a scalar int32.
+
+    Raises:
+        RuntimeError: outside of a computation of replicas, where XLA ends the process.
+    """
+    if _is_in_tpu_context():
+        return _xla_replica_id(name=name)
+    replicas = tpu_function.get_tpu_context().number_of_shards
+    if replicas is None:
+        raise RuntimeError(
+            "xla.replica_id() must be called in a computation of replicas: in the model_fn of a "
+            "TPUEstimator with use_tpu=True, or in tpu.replicate.")
+    return core_values.core_value([tf.constant(replica) for replica in range(replicas)], name)
+
+
 def _integers(argument: str, matrix: Groups) -> list[list[int]]:
     values = tf.get_static_value(matrix) if tf.is_tensor(matrix) else matrix
     checks.check(values is not None, argument, "known when the graph is built, where there are "
@@ -240,7 +306,7 @@ def _size_by_axis(value: Tensor) -> list[Any] | None:
 
 def _marked_exchange(value: Tensor, what: Exchange, shape: list[int | None] | None,
                      name: str | None) -> Tensor:
-    # What is received may have another shape than what is sent.
+    # The received and the sent tensor may differ in shape.
     sent = tf.compat.v1.placeholder_with_default(
         value, None if value.shape.rank is None else [None] * value.shape.rank)
     with tf.compat.v1.get_default_graph().gradient_override_map({"Identity": EXCHANGE_GRADIENT}):

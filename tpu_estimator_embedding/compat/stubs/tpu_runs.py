@@ -39,6 +39,7 @@ from tpu_estimator_embedding.types import Tensor
 
 PATIENCE = 30.0  # seconds
 _LOOK_EVERY = 0.5
+_MOST_PAST = 1000  # ends that are remembered; every engine has its own channels
 _CERTAIN_AFTER = 2.0
 _AFTER_AN_ERROR = 5.0
 _LEAVE_CHANNELS = (tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError,
@@ -66,22 +67,22 @@ class Past(NamedTuple):
 
     Attributes:
         threads: the threads that ran it.
-        error: the error that ended the last run, or None.
+        error: what ended the last run, or None. The exception would keep the graphs of its frames.
+        has_failed: whether that is an error, not the end of the input.
         end: when the last run ended, by `time.monotonic`.
     """
 
     threads: "weakref.WeakSet[threading.Thread]"
-    error: BaseException | None
+    error: str | None
+    has_failed: bool
     end: float
 
     def gives_up(self, seconds: float, blocked: set[threading.Thread]) -> bool:
         """Whether a wait of so many seconds at the other end is not expected to end."""
-        has_failed = self.error is not None and not isinstance(
-            self.error, tf.errors.OutOfRangeError)
         is_alive = any(thread.is_alive() and thread not in blocked for thread in self.threads)
-        if is_alive and not has_failed:
+        if is_alive and not self.has_failed:
             return False
-        patience = _AFTER_AN_ERROR if has_failed and not is_alive else PATIENCE
+        patience = _AFTER_AN_ERROR if self.has_failed and not is_alive else PATIENCE
         return min(seconds, time.monotonic() - self.end) >= patience
 
 
@@ -172,9 +173,12 @@ class _Watch:
             with self._lock:
                 self._runs.remove(run)
                 for end in ends:
-                    threads = self._past[end].threads if end in self._past else weakref.WeakSet()
+                    past = self._past.pop(end, None)  # the newest stand last
+                    threads = past.threads if past else weakref.WeakSet()
                     threads.add(run.thread)
-                    self._past[end] = Past(threads, error, time.monotonic())
+                    self._past[end] = _past(threads, error)
+                while len(self._past) > _MOST_PAST:
+                    del self._past[next(iter(self._past))]
                 if not self._runs:
                     self._has_runs.clear()
 
@@ -210,6 +214,8 @@ class _Watch:
             time.sleep(_LOOK_EVERY)
             self._pass_interrupt_on()
             with self._lock:
+                if not self._runs:  # ended while this thread slept
+                    continue
                 found = [wait for wait in waits.waiting() if wait.seconds >= _CERTAIN_AFTER]
                 verdicts = [(wait, self._verdict(wait, found)) for wait in found]
             for wait, verdict in verdicts:
@@ -244,6 +250,8 @@ class _Watch:
         now = time.monotonic()
         if wait.seconds < PATIENCE or now - self._logged.get(wait.end, -PATIENCE) < PATIENCE:
             return
+        waiting = {each.end for each in waits.waiting()}
+        self._logged = {end: last for end, last in self._logged.items() if end in waiting}
         self._logged[wait.end] = now
         tf.compat.v1.logging.warning(
             "tpu_estimator_embedding: %s Each batch that is %s must be %s once.", wait.sentence,
@@ -264,6 +272,11 @@ def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {cause}"
 
 
+def _past(threads: "weakref.WeakSet[threading.Thread]", error: BaseException | None) -> Past:
+    has_failed = error is not None and not isinstance(error, tf.errors.OutOfRangeError)
+    return Past(threads, None if error is None else _described(error), has_failed, time.monotonic())
+
+
 def _reason(other: End, past: Past | None) -> str:
     if past is None:
         return (f"Nothing has {other.verb} there, and no thread is left that could. Start the "
@@ -272,7 +285,7 @@ def _reason(other: End, past: Past | None) -> str:
     if past.error is None:
         return (f"No run is left that could end the wait; the last one was of {names}. Run as many "
                 f"batches at both ends.")
-    return f"The last run at the other end, of {names}, failed: {_described(past.error)}"
+    return f"The last run at the other end, of {names}, failed: {past.error}"
 
 
 _watch = _Watch()

@@ -155,6 +155,15 @@ class PreparedIds(NamedTuple):
         return step_measures(plan, hosts, self.given_counts, step_gradients)
 
 
+def training_ids_of(tensors: Sequence[Tensor]) -> PreparedIds:
+    """Returns ids for training from their tensors, in the order of `tensors_of`."""
+    row_counts, *of_hosts, given_counts = tensors
+    width = len(PreparedHostIds._fields)
+    return PreparedIds(row_counts, tuple(
+        PreparedHostIds(*of_hosts[first:first + width])
+        for first in range(0, len(of_hosts), width)), given_counts)
+
+
 def prepare_native_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
                        uniform: bool) -> PreparedIds:
     """Checks the ids of a step and prepares them for every host.

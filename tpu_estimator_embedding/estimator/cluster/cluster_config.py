@@ -3,11 +3,8 @@
 
 import dataclasses
 import numbers
-import os
 
-from tpu_estimator_embedding import checks
-
-VARIABLE = "TPU_ESTIMATOR_EMBEDDING_SYNCHRONOUS"  # set by `run --synchronous`
+from tpu_estimator_embedding import checks, settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +14,7 @@ class ClusterConfig:
     Attributes:
         synchronous: whether every step makes one update of the sum of all workers' gradients, of
             tables and of the model's variables, as the cores of a TPU do. Otherwise each worker
-            updates on its own.
+            updates independently.
         timeout_seconds: how long a synchronous step waits for a worker before training fails.
 
     Raises:
@@ -44,7 +41,7 @@ def chosen_config(given: ClusterConfig | None) -> ClusterConfig:
         TypeError: if something else was given.
     """
     if given is None:
-        return ClusterConfig(synchronous=bool(os.environ.get(VARIABLE)))
+        return ClusterConfig(synchronous=settings.SYNCHRONOUS.read())
     checks.check_type(ClusterConfig, "cluster_config", "a tpu_estimator_embedding.ClusterConfig",
                       given)
     return given

@@ -83,7 +83,7 @@ class ServerState:
     def stop_steps(self, session: tf.compat.v1.Session) -> bool:
         """Makes the steps of all trainers fail; returns whether there was a training."""
         was_set = any(session.run(self._are_set))
-        session.run(self._unset_trainings)  # first, so that nobody starts on a permit
+        session.run(self._unset_trainings)  # first, so that no worker starts on a permit
         session.run(self._unset_permits)
         return was_set
 
@@ -186,7 +186,7 @@ def _check_before(op: tf.Operation, permit: Tensor) -> None:
         arrived = [tf.identity(each).op for each in op.inputs if each.dtype != tf.resource]
         one = tf.constant(1, tf.int64)
     with tf.control_dependencies([*arrived, *op.control_inputs]):
-        # Counts, because TensorFlow drops a read that nobody uses, and the addition of 0.
+        # Counts, because TensorFlow drops a read that is not used, and the addition of 0.
         used = _at(permit, tf.raw_ops.AssignAddVariableOp, resource=permit, value=one)
     wait_for(op, [used])
 

@@ -30,6 +30,7 @@ from tpu_estimator_embedding.estimator.cluster.servers import LINE_SECONDS
 from tpu_estimator_embedding.estimator.cluster.tasks import Workers
 from tpu_estimator_embedding.estimator.replicas.replicate_step import cross_replica_sums
 from tpu_estimator_embedding.ops.graph_rewrites import count_after, set_input
+from tpu_estimator_embedding.ops.graph_walk import ops_run_by
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 
@@ -185,7 +186,7 @@ def synchronize(workers: Workers, engine: PartitionedEmbedding, ids: StepIdsOnSe
                if ids is not None
                for write in _update_host(engine, workers, ids, host, host_step,
                                          others[f"host{host}"])]
-    count_after(updates)  # then workers read new rows
+    count_after(updates, train_op)  # then workers read new rows
     with tf.control_dependencies([train_op, *updates]):
         ended = slots.end_update()
     with tf.control_dependencies([ended]):
@@ -194,13 +195,13 @@ def synchronize(workers: Workers, engine: PartitionedEmbedding, ids: StepIdsOnSe
 
 def _sums_of_update(train_op: tf.Operation) -> list[tf.Operation]:
     """Returns the cross-replica sums that the model's update is made of."""
-    needed = _ancestors([train_op])
+    needed = ops_run_by([train_op])
     sums = [op for op in cross_replica_sums() if op in needed]
     checks.check_with_sentence(
         bool(sums), "CrossShardOptimizer must be used for model training on TPUs. model_fn must "
         "sum its gradients over replicas where workers train synchronously, got no cross-replica "
         "sum.", "Wrap its optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
-    before = _ancestors([op.inputs[0].op for op in sums])
+    before = ops_run_by([op.inputs[0].op for op in sums])
     nested = [op.name for op in sums
               if op in before or len(tpu_ops.group_assignment(op) or [()]) > 1
               or tpu_ops.exchange(op)]
@@ -222,14 +223,3 @@ def _update_host(engine: PartitionedEmbedding, workers: Workers, ids: StepIdsOnS
         merged = ids.merged(plan, host, [own, *(with_tensors(own, values)
                                                 for values in others)])
     return ids.update_host(plan, engine.variables, host, merged)
-
-
-def _ancestors(ops: Sequence[tf.Operation]) -> set[tf.Operation]:
-    found, left = set(ops), list(ops)
-    while left:
-        op = left.pop()
-        for other in (*(each.op for each in op.inputs), *op.control_inputs):
-            if other not in found:
-                found.add(other)
-                left.append(other)
-    return found

@@ -58,10 +58,12 @@ def with_device_filters(config: Any) -> Any:
     """Returns a RunConfig whose sessions do not wait for other workers.
 
     TensorFlow sets no device filters for a TPU's RunConfig, and a program's `session_config`
-    replaces those of any other: a session would start only while all tasks of the cluster run.
+    replaces those of any other: a session would start only while all tasks of the cluster run,
+    evaluators too if TF_CONFIG counts them among its tasks.
     """
     session_config = getattr(config, "session_config", None)
-    if not getattr(config, "num_ps_replicas", 0) or (
+    cluster = getattr(config, "cluster_spec", None)
+    if not cluster or sum(map(cluster.num_tasks, cluster.jobs)) == 1 or (
             session_config is not None and session_config.device_filters):
         return config
     merged = tf.compat.v1.ConfigProto()

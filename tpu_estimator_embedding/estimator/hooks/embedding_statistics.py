@@ -7,12 +7,11 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorflow.python.ops import summary_op_util
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.engine.measures import StepMeasures, create_marks, find_trained_rows
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.step import StepGradients, StepIds
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.statistics import settings
 from tpu_estimator_embedding.statistics.summaries import to_line, to_summary
 from tpu_estimator_embedding.statistics.table_statistics import summarize
 from tpu_estimator_embedding.types import Tensor
@@ -48,7 +47,7 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
 
     Trained rows are those whose slots differ from their initial values, and those trained since
     the start; for tables without slots only the latter. In a cluster the chief records
-    the statistics of its own steps; in other tasks the hook does nothing.
+    its own steps' statistics; in other tasks the hook does nothing.
 
     Args:
         every_n_steps: measures global steps that are a multiple of it.
@@ -63,48 +62,47 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         checks.check_positive_int("every_n_steps", every_n_steps)
         checks.check_can_be_directory("output_dir", output_dir)
         self._every_n_steps, self._output_dir = every_n_steps, output_dir
-        self._step: MeasuredStep | None = None
-        self._is_left_to_chief = False
+
+    def begin(self) -> None:
+        """Refuses a session that does not measure.
+
+        Raises:
+            RuntimeError: always; where steps are measured, `StepStatistics` takes its place.
+        """
+        raise RuntimeError(
+            "EmbeddingStatisticsHook must be given to TPUEstimator.train(hooks=...) or in "
+            "training_hooks, of an estimator with use_tpu=True and an embedding_config_spec.")
+
+
+class StepStatistics(tf.compat.v1.train.SessionRunHook):
+    """Writes the statistics of one session's steps, as an `EmbeddingStatisticsHook` asks for."""
+
+    def __init__(self, step: MeasuredStep, every_n_steps: int, output_dir: str):
+        """Makes the hook.
+
+        Args:
+            step: the part of the graph that measures.
+            every_n_steps: measures global steps that are a multiple of it.
+            output_dir: directory of the event files.
+        """
+        self._step, self._every_n_steps, self._output_dir = step, every_n_steps, output_dir
         self._last = self._intervals = 0
         self._is_due = False
 
-    def measure(self, step: MeasuredStep | None, model_dir: str) -> None:
-        """Sets the part of the graph that measures; None if there are no tables."""
-        self._step = step
-        self._output_dir = self._output_dir or model_dir
-
-    def leave_to_chief(self) -> None:
-        """Records nothing: this task is a worker beside the chief of its cluster."""
-        self._is_left_to_chief = True
-
     def begin(self) -> None:
-        """Opens the event file.
-
-        Raises:
-            RuntimeError: if the graph does not measure.
-        """
-        if self._is_left_to_chief:
-            return
-        if self._step is None:
-            raise RuntimeError(
-                "EmbeddingStatisticsHook must be given to TPUEstimator.train(hooks=...) or in "
-                "training_hooks, of an estimator with use_tpu=True and an embedding_config_spec.")
+        """Opens the event file."""
         self._global_step = tf.compat.v1.train.get_global_step()
         self._writer = tf.compat.v1.summary.FileWriterCache.get(self._output_dir)
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         """Marks the rows that were trained before the checkpoint."""
-        if self._step is None:
-            return
         self._last, _ = session.run([self._global_step, self._step.find_trained_rows])
         self._intervals = self._last // self._every_n_steps
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
                    ) -> tf.compat.v1.train.SessionRunArgs:
         """Requests measures if the step is due."""
-        if self._step is None:
-            return tf.compat.v1.train.SessionRunArgs({})
         # Other workers of a cluster may take the very step that is a multiple.
         self._is_due = (self._last + 1) // self._every_n_steps > self._intervals
         fetches = {"step": self._global_step}
@@ -116,8 +114,6 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
                   run_values: tf.compat.v1.train.SessionRunValues) -> None:
         """Writes and logs the statistics of a measured step."""
-        if self._step is None:
-            return
         # The fetched step may be read before it is incremented; workers of a cluster increment
         # it, too.
         self._last = max(self._last + 1, int(run_values.results["step"]))
@@ -133,7 +129,7 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
 def with_statistics(hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None,
                     plan: EmbeddingPlan) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks, plus the one that the environment requests, as `run --statistics` does."""
-    hooks, every_n_steps = list(hooks or ()), settings.from_environment()
+    hooks, every_n_steps = list(hooks or ()), settings.STATISTICS.read()
     if every_n_steps and plan.tables and not statistics_hooks(hooks):
         hooks.append(EmbeddingStatisticsHook(every_n_steps))
     return hooks
@@ -145,32 +141,53 @@ def statistics_hooks(
     return [hook for hook in hooks or () if isinstance(hook, EmbeddingStatisticsHook)]
 
 
+def without_statistics(hooks: Iterable[tf.compat.v1.train.SessionRunHook], plan: EmbeddingPlan
+                       ) -> list[tf.compat.v1.train.SessionRunHook]:
+    """Returns the hooks of a session without those in whose place a step has its own.
+
+    Without tables nothing is measured: they stay and refuse the session.
+    """
+    return [hook for hook in hooks
+            if not (plan.tables and isinstance(hook, EmbeddingStatisticsHook))]
+
+
+class TablesUpdate(NamedTuple):
+    """The update of the tables in a step.
+
+    Attributes:
+        op: the op that updates them.
+        hooks: what the session needs to write statistics of it.
+    """
+
+    op: tf.Operation | None
+    hooks: tuple[StepStatistics, ...] = ()
+
+
 def update_tables(engine: PartitionedEmbedding, ids: StepIds, gradients: StepGradients,
                   hooks: Sequence[EmbeddingStatisticsHook], model_dir: str | None
-                  ) -> tf.Operation | None:
+                  ) -> TablesUpdate:
     """Builds the update of a step.
 
     Args:
         engine: the tables.
         ids: of the step.
         gradients: what `engine.step_gradients` returned.
-        hooks: hooks that receive the measures of the step.
+        hooks: hooks that want the measures of the step.
         model_dir: the default directory that they write to; None in a task that leaves
             statistics to the chief of its cluster.
     """
-    if model_dir is None:
-        for hook in hooks:
-            hook.leave_to_chief()
     if not hooks or model_dir is None:
-        return engine.update(ids, gradients)
+        return TablesUpdate(engine.update(ids, gradients))
     with tf.control_dependencies(None):  # only the step waits for its input
         marks = create_marks(engine.variables)
         trained = tf.group(*find_trained_rows(engine.plan, engine.variables, marks))
     are_due = [tf.compat.v1.placeholder_with_default(False, []) for _ in hooks]
     measures = engine.measured_update(ids, gradients, marks, tf.reduce_any(tf.stack(are_due)))
-    for hook, is_due in zip(hooks, are_due, strict=True):
-        hook.measure(MeasuredStep(engine.plan, measures, is_due, trained), model_dir)
-    return tf.group(*(host.sums for host in measures.hosts))
+    return TablesUpdate(
+        tf.group(*(host.sums for host in measures.hosts)),
+        tuple(StepStatistics(MeasuredStep(engine.plan, measures, is_due, trained),
+                             hook._every_n_steps, hook._output_dir or model_dir)
+              for hook, is_due in zip(hooks, are_due, strict=True)))
 
 
 def summarize_always(engine: PartitionedEmbedding, gradients: StepGradients, *,

@@ -6,8 +6,8 @@ of the model, or by a save whose file exceeds a size limit.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import ParamSpec, TypeVar
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -21,39 +21,35 @@ class NotTheEndOfInputError(tf.errors.OutOfRangeError):
     """
 
 
-class OnlyInputEnds(tf.compat.v1.train.SessionRunHook):
-    """Raises NotTheEndOfInputError if an op that does not read input raises OutOfRangeError."""
-
-    def __init__(self, input_ops: Collection[str] = ()):
-        """Takes the names of the ops whose OutOfRangeError is the end of the input."""
-        self._input_ops = input_ops
-
-    def after_create_session(self, session: tf.compat.v1.Session,
-                             coord: tf.train.Coordinator) -> None:
-        """Watches the session's runs, including those of hooks and savers."""
-        session.run = only_input_ends(session.run, self._input_ops)
+# How TensorFlow's message names an op that the graph itself does not have.
+_OP_OF_FUNCTION = re.compile(r"\{\{node ([^}\s]*)")
 
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
+@contextlib.contextmanager
+def only_input_ends(input_ops: Collection[str] = ()) -> Iterator[None]:
+    """Raises NotTheEndOfInputError if an op that does not read input raises OutOfRangeError.
+
+    What Python code raises itself ends the input: hooks do so.
+
+    Args:
+        input_ops: names of the ops whose OutOfRangeError is the end of the input.
+    """
+    try:
+        yield
+    except tf.errors.OutOfRangeError as error:
+        name = _raised_by(error)
+        if not name or name in input_ops or isinstance(error, NotTheEndOfInputError):
+            raise
+        raise readable(
+            NotTheEndOfInputError(error.node_def, None, error.message),
+            f"{name} ran out of range, which is not the end of the input: ") from None
 
 
-def only_input_ends(run: Callable[_Arguments, _Result], input_ops: Collection[str] = ()
-                    ) -> Callable[_Arguments, _Result]:
-    """Wraps `run` to raise NotTheEndOfInputError if other ops raise OutOfRangeError."""
-    def watched(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        try:
-            return run(*args, **kwargs)
-        except tf.errors.OutOfRangeError as error:
-            name = error.node_def.name if error.node_def else ""
-            if name in input_ops or isinstance(error, NotTheEndOfInputError):
-                raise
-            raise readable(
-                NotTheEndOfInputError(error.node_def, None, error.message),
-                f"{name or 'An op'} ran out of range, which is not the end of the input: "
-            ) from None
-
-    return watched
+def _raised_by(error: tf.errors.OpError) -> str:
+    if error.node_def:
+        return error.node_def.name
+    found = _OP_OF_FUNCTION.search(error.message or "")
+    return found[1] if found else ""
 
 
 @contextlib.contextmanager

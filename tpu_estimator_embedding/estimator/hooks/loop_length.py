@@ -3,8 +3,8 @@
 
 from typing import NamedTuple
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.compat.upstream import parse_iterations_per_loop
-from tpu_estimator_embedding.estimator.hooks import steps_per_run
 
 
 class LoopLength(NamedTuple):
@@ -27,10 +27,10 @@ def length_in_training(iterations_per_loop: int | str) -> LoopLength:
     """
     value, unit = parse_iterations_per_loop(iterations_per_loop)
     length = LoopLength(seconds=value) if unit == "seconds" else LoopLength(value)
-    limits = [steps for steps in (length.steps, steps_per_run.limit()) if steps is not None]
+    limits = [steps for steps in (length.steps, settings.STEPS_PER_RUN.read()) if steps is not None]
     return length._replace(steps=min(limits, default=None))
 
 
 def length_in_evaluation() -> LoopLength:
     """Returns the length of a loop of evaluation, which on a TPU has all steps."""
-    return LoopLength(steps_per_run.limit())
+    return LoopLength(settings.STEPS_PER_RUN.read())

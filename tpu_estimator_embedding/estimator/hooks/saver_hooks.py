@@ -1,54 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hooks that save the checkpoints of a training in another way than TensorFlow's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.checkpoint.asynchronous_saving import AsynchronousSaverHook
 from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
-from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.hooks.saving_choice import SavingChoice
 from tpu_estimator_embedding.types import RunConfig
 
 
-def with_saver_hooks(estimator_spec: upstream.model_fn.EstimatorSpec,
-                     hooks: Sequence[tf.compat.v1.train.SessionRunHook], config: RunConfig,
-                     model_dir: str, choice: SavingChoice) -> upstream.model_fn.EstimatorSpec:
-    """Returns the spec of a training that saves as chosen.
+class TrainingHooks(NamedTuple):
+    """The hooks of a training.
 
-    A CheckpointSaverHook that a program has made is changed in place, as the program may use it
-    elsewhere. Without one there is the one that the configuration wants.
+    Attributes:
+        of_all: those of every task.
+        of_chief: those that the chief has in addition, before them.
+    """
+
+    of_all: list[tf.compat.v1.train.SessionRunHook]
+    of_chief: list[tf.compat.v1.train.SessionRunHook]
+
+    @property
+    def all(self) -> list[tf.compat.v1.train.SessionRunHook]:
+        """All hooks."""
+        return [*self.of_all, *self.of_chief]
+
+    @property
+    def savers(self) -> list[tf.compat.v1.train.CheckpointSaverHook]:
+        """Those that save checkpoints."""
+        return [hook for hook in self.all if _saves(hook)]
+
+    def in_session(self, is_chief: bool,
+                   first: Sequence[tf.compat.v1.train.SessionRunHook] = ()
+                   ) -> list[tf.compat.v1.train.SessionRunHook]:
+        """Returns the hooks of a task's session, `first` before others of every task."""
+        return [*(self.of_chief if is_chief else ()), *first, *self.of_all]
+
+
+def with_saver_hooks(hooks: TrainingHooks, scaffold: tf.compat.v1.train.Scaffold,
+                     config: RunConfig, model_dir: str, choice: SavingChoice,
+                     thread: Executor) -> TrainingHooks:
+    """Returns the hooks of a training that saves as chosen.
+
+    In the place of a CheckpointSaverHook that a program has made stands one that saves as chosen,
+    with the same listeners; the program's own one stays as it is, for another training. Without one
+    there is the one that the configuration wants.
 
     Args:
-        estimator_spec: that of the training.
-        hooks: all hooks of the training that the spec does not have.
+        hooks: those of the training.
+        scaffold: the Scaffold of its session.
         config: its RunConfig.
         model_dir: the directory of its checkpoints.
         choice: how it saves.
+        thread: writes checkpoints while it goes on.
     """
-    own_class = AsynchronousSaverHook if choice.is_asynchronous else SaverHook
-    savers = [hook for hook in (*hooks, *estimator_spec.training_chief_hooks)
-              if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)]
-    for saver in savers:
-        if type(saver) is tf.compat.v1.train.CheckpointSaverHook and not choice.is_tensorflows:
-            saver.__class__ = own_class
-        if isinstance(saver, SaverHook):  # an earlier training may have chosen otherwise
-            saver.saves_at_start = choice.at_start
+    is_saving = config.save_checkpoints_secs or config.save_checkpoints_steps
+    if is_saving and not hooks.savers:
+        own = tf.compat.v1.train.CheckpointSaverHook(
+            model_dir, save_secs=config.save_checkpoints_secs,
+            save_steps=config.save_checkpoints_steps, scaffold=scaffold,
+            save_graph_def=config.checkpoint_save_graph_def)
+        hooks = hooks._replace(of_chief=[own, *hooks.of_chief])
+    replaced = {id(hook): _chosen(hook, choice, thread) for hook in hooks.savers}
+    return TrainingHooks(_exchanged(hooks.of_all, replaced), _exchanged(hooks.of_chief, replaced))
+
+
+def _saves(hook: tf.compat.v1.train.SessionRunHook) -> bool:
+    return isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
+
+
+def _exchanged(hooks: Sequence[tf.compat.v1.train.SessionRunHook],
+               replaced: Mapping[int, tf.compat.v1.train.SessionRunHook]
+               ) -> list[tf.compat.v1.train.SessionRunHook]:
+    return [replaced.get(id(hook), hook) for hook in hooks]
+
+
+def _chosen(hook: tf.compat.v1.train.CheckpointSaverHook, choice: SavingChoice,
+            thread: Executor) -> tf.compat.v1.train.CheckpointSaverHook:
+    """Returns a hook that saves as chosen, where a program has made one."""
+    is_own = isinstance(hook, SaverHook)  # which saves while training goes on, whatever is chosen
+    if is_own or (type(hook) is tf.compat.v1.train.CheckpointSaverHook
+                  and not choice.is_tensorflows):
+        return SaverHook.like(hook, saves_at_start=choice.at_start,
+                              thread=thread if is_own or choice.is_asynchronous else None)
     if choice.is_tensorflows:
-        return estimator_spec
-    for saver in savers:
-        if not isinstance(saver, own_class):
-            tf.compat.v1.logging.warning(
-                "tpu_estimator_embedding: %s, a class of its own, saves %s.", type(saver).__name__,
-                "between steps, not while training goes on" if choice.is_asynchronous
-                else "at the start of a training, too")
-    if savers or not (config.save_checkpoints_secs or config.save_checkpoints_steps):
-        return estimator_spec
-    own = own_class(
-        model_dir, save_secs=config.save_checkpoints_secs,
-        save_steps=config.save_checkpoints_steps, scaffold=estimator_spec.scaffold,
-        save_graph_def=config.checkpoint_save_graph_def)
-    own.saves_at_start = choice.at_start
-    return estimator_spec._replace(
-        training_chief_hooks=[own, *estimator_spec.training_chief_hooks])
+        return hook
+    tf.compat.v1.logging.warning(
+        "tpu_estimator_embedding: %s, a class of the program, saves %s.", type(hook).__name__,
+        "between steps, not while training goes on" if choice.is_asynchronous
+        else "at the start of a training, too")
+    return hook

@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a training saves: whether it goes on meanwhile, and whether it saves at its start.
 
-`run --async-checkpoints` and `run --no-checkpoint-at-start` set environment variables. The
-arguments of TPUEstimator override them.
+The arguments of TPUEstimator override the settings.
 """
 
-import os
 from typing import NamedTuple
 
-from tpu_estimator_embedding import checks
-
-ASYNC_CHECKPOINTS = "TPU_ESTIMATOR_EMBEDDING_ASYNC_CHECKPOINTS"
-CHECKPOINT_AT_START = "TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_AT_START"
+from tpu_estimator_embedding import checks, settings
 
 
 class SavingChoice(NamedTuple):
@@ -37,11 +32,9 @@ def chosen(async_checkpoints: bool | None, checkpoint_at_start: bool | None) -> 
     Raises:
         ValueError: if something else was given.
     """
+    checks.check_one_of("async_checkpoints", (True, False, None), async_checkpoints)
+    checks.check_one_of("checkpoint_at_start", (True, False, None), checkpoint_at_start)
     return SavingChoice(
-        _choice("async_checkpoints", async_checkpoints, ASYNC_CHECKPOINTS, "0"),
-        _choice("checkpoint_at_start", checkpoint_at_start, CHECKPOINT_AT_START, "1"))
-
-
-def _choice(name: str, given: bool | None, variable: str, default: str) -> bool:
-    checks.check_one_of(name, (True, False, None), given)
-    return (os.environ.get(variable) or default) != "0" if given is None else given
+        settings.ASYNC_CHECKPOINTS.read() if async_checkpoints is None else async_checkpoints,
+        settings.CHECKPOINT_AT_START.read() if checkpoint_at_start is None
+        else checkpoint_at_start)

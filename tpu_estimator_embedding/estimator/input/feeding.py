@@ -11,14 +11,10 @@ import tensorflow as tf
 from tpu_estimator_embedding.compat.upstream import tpu_context
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.cluster.tasks import cluster_of
-from tpu_estimator_embedding.estimator.hooks.session_runs import (
-    RepeatedRuns,
-    Threads,
-    made_callable,
-)
 from tpu_estimator_embedding.estimator.input.input_reader import Batch, BatchReader, read_input
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.input.step_input import StepInput, to_step_input
+from tpu_estimator_embedding.estimator.step_session import StepSession, Threads, made_callable
 from tpu_estimator_embedding.feature_column.column_checks import EmbeddingColumn
 from tpu_estimator_embedding.ops.readable_errors import readable
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -65,7 +61,8 @@ class Feeding:
         self.start = tf.group(*initializers)
 
         def feed_one() -> tf.Operation:
-            step = prepare(reader.read())
+            batches = reader.read()
+            step = prepare(batches.of_replicas)._replace(counted=batches.counted)
             with tf.init_scope():  # outside the loop
                 self.queue = TensorQueue(step, capacity=_STEPS_WAITING)
             with tf.control_dependencies([self.queue.enqueue(step)]):
@@ -128,26 +125,22 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._sleep_secs = sleep_secs
         self._is_stopping = is_stopping
         queue = feeding.queue
-        self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
-        self._cancel = queue.queue.close(cancel_pending_enqueues=True)
-        self._size = queue.queue.size()
-        self._drop = queue.queue.dequeue()
+        self._finish = queue.enqueue_empty() if mark_end else queue.close()
+        self._cancel = queue.close(cancels=True)
+        self._size, self._drop = queue.size(), queue.drop()
         self._left = 0  # in the queue, after so many runs of the session:
         self._num_runs = 0.0
         self._has_news = threading.Event()  # released for every step, and at the end
         self._is_over = threading.Event()
         self._error: Exception | None = None
 
-    def after_create_session(self, session: tf.compat.v1.Session,
-                             coord: tf.train.Coordinator) -> None:
+    def after_create_session(self, session: StepSession, coord: tf.train.Coordinator) -> None:
         """Starts the input, again if a lost session was recreated."""
         session.run(self._feeding.start)
         self._num_waiting = made_callable(session, [self._size], threads=Threads.CALLER)
         self._is_over.clear()
         self._error = None
         self._left = 0
-        self._runs = RepeatedRuns(session)
-        self._runs.serve()
         feeder = _start(self._feed, session, coord)
         coord.register_thread(_start(self._cancel_when_stopped, session, coord, feeder))
         if self._looks_ahead and not self._wait(session) and self._is_stopping():
@@ -156,9 +149,10 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
                    ) -> tf.compat.v1.train.SessionRunArgs:
         """Waits for the input of the run; ends the session cleanly if none is left."""
-        if not self._left or self._runs.number != self._num_runs:
-            self.wait_for_step(run_context.session)
-        self._left, self._num_runs = 0, self._runs.number + 1
+        session = run_context.session
+        if not self._left or session.num_runs != self._num_runs:
+            self.wait_for_step(session)
+        self._left, self._num_runs = 0, session.num_runs + 1
         return tf.compat.v1.train.SessionRunArgs(self.steps_left)
 
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
@@ -213,8 +207,8 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     def _sleep(self, coord: tf.train.Coordinator) -> None:
         if self._sleep_secs:
             tf.compat.v1.logging.info(
-                "tpu_estimator_embedding: reading the input starts in %d seconds. There is no "
-                "need to: initial_infeed_sleep_secs is for slow compilation for a TPU.",
+                "tpu_estimator_embedding: reading the input starts in %d seconds, because of "
+                "initial_infeed_sleep_secs. Leave it out: only compilation for a TPU needs it.",
                 self._sleep_secs)
             coord.wait_for_stop(self._sleep_secs)
 
@@ -263,7 +257,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         dropped = (session.run(self._reader.batches_read)
                    - steps * self._reader.batches_per_step)
         if dropped:
-            tf.compat.v1.logging.info(
+            tf.compat.v1.logging.warning(
                 "tpu_estimator_embedding: %d batch(es) at the end of the input could not fill "
                 "all replicas and were dropped.", dropped)
 
@@ -280,7 +274,8 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext,
                batch_axis: Sequence[int] | None = None,
                tensor_core_columns: Sequence[EmbeddingColumn] = (),
                is_stopping: Callable[[], bool] = lambda: False,
-               as_sums: bool = False) -> tuple[StepInput, EmbeddingHook]:
+               as_sums: bool = False,
+               to_the_end: bool = False) -> tuple[StepInput, EmbeddingHook]:
     """Returns the input of a step, prepared ahead of it, and the hook that feeds it.
 
     Args:
@@ -292,12 +287,14 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext,
         tensor_core_columns: columns whose padded ids the model_fn gets.
         is_stopping: as for `EmbeddingHook`.
         as_sums: see `prepare_replicas`.
+        to_the_end: whether the last step may have batches for some of the replicas only. Then sizes
+            of batches in metrics are not static.
     """
     embedding_keys = {key for feature in plan.features
                       for key in (feature.name, feature.weight_key) if key is not None}
     embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
     with tf.device("/device:CPU:0"):
-        reader = read_input(ctx, input_fn, embedding_keys, batch_axis)
+        reader = read_input(ctx, input_fn, embedding_keys, batch_axis, to_the_end=to_the_end)
         _warn_of_queues()
         feeding = Feeding(reader, functools.partial(
             to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns,

@@ -4,7 +4,7 @@
 =============  ===================  ====================================================
 mode           calls of input_fn    a replica gets
 =============  ===================  ====================================================
-PER_SHARD_V1   one per replica (1)  the next batch of its own call
+PER_SHARD_V1   one per replica (1)  the next batch of a separate call
 PER_HOST_V1    one                  its share of the next batch
 PER_HOST_V2    one                  the next batch
 BROADCAST      one                  the whole next batch, the same as all others
@@ -15,7 +15,7 @@ SLICED (2)     one                  its share of the next batch
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -32,15 +32,31 @@ from tpu_estimator_embedding.types import Structure, Tensor
 _LEAVES = (tf.Tensor, composite_tensor.CompositeTensor, tf.Variable, np.ndarray, np.generic, bool,
            int, float, str, bytes, type(None))
 
+_NOT_DIVISIBLE = "Batch size must be divisible by the number of replicas, {}, got"
+
 # Features and labels, which are None if there are none.
 Batch = tuple[Structure, Structure]
+
+
+class StepBatches(NamedTuple):
+    """The batches of one step.
+
+    Attributes:
+        of_replicas: `(features, labels)` of every replica.
+        counted: `[replicas]` bools: whether the results of a replica count. At the end of an input
+            that is evaluated some replicas may be left without a batch; they get that of another.
+            None means that all count.
+    """
+
+    of_replicas: list[Batch]
+    counted: Tensor | None = None
 
 
 class BatchReader(NamedTuple):
     """How the batches of one step are read.
 
     Attributes:
-        read: returns `(features, labels)` of every replica.
+        read: returns the batches of a step.
         initializer: the op that starts the input; None if none is needed.
         batches_read: variable that counts the batches read; None if no batch can be left
             over.
@@ -49,7 +65,7 @@ class BatchReader(NamedTuple):
             also in a loop; otherwise it returns tensors that change only between session runs.
     """
 
-    read: Callable[[], list[Batch]]
+    read: Callable[[], StepBatches]
     initializer: tf.Operation | None
     batches_read: tf.Variable | None
     batches_per_step: int
@@ -65,28 +81,36 @@ def next_batch(result: Structure) -> BatchReader:
     """
     if not isinstance(result, tf.data.Dataset):
         batch = features_and_labels(result)
-        return BatchReader(lambda: [batch], None, None, 1, False)
+        return BatchReader(lambda: StepBatches([batch]), None, None, 1, False)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
-    return BatchReader(lambda: [features_and_labels(iterator.get_next())], iterator.initializer,
-                       None, 1, True)
+    return BatchReader(lambda: StepBatches([features_and_labels(iterator.get_next())]),
+                       iterator.initializer, None, 1, True)
 
 
 def batch_for_all(result: Structure, num_replicas: int) -> BatchReader:
     """Reads one batch that every replica gets, as with BROADCAST."""
     reader = next_batch(result)
-    return reader._replace(read=lambda: reader.read() * num_replicas)
+    return reader._replace(read=lambda: StepBatches(reader.read().of_replicas * num_replicas))
 
 
 def batch_of_each(results: Sequence[Structure]) -> BatchReader:
-    """Reads one batch of every replica's own input, as with PER_SHARD_V1."""
+    """Reads one batch of every replica's own input, as with PER_SHARD_V1; in training only."""
     readers = [next_batch(result) for result in results]
     initializers = [reader.initializer for reader in readers if reader.initializer is not None]
-    return BatchReader(lambda: [reader.read()[0] for reader in readers], tf.group(*initializers),
-                       None, 1, all(reader.is_repeatable for reader in readers))
+    return BatchReader(
+        lambda: StepBatches([reader.read().of_replicas[0] for reader in readers]),
+        tf.group(*initializers), None, 1, all(reader.is_repeatable for reader in readers))
 
 
-def successive_batches(result: Structure, num_replicas: int) -> BatchReader:
+def successive_batches(result: Structure, num_replicas: int, *,
+                       to_the_end: bool = False) -> BatchReader:
     """Reads a batch for each replica from one input, as with PER_HOST_V2.
+
+    Args:
+        result: a Dataset.
+        num_replicas: number of replicas.
+        to_the_end: whether the last step may have batches for some of them only; else it is
+            dropped.
 
     Raises:
         TypeError: if `result` is not a Dataset.
@@ -96,30 +120,40 @@ def successive_batches(result: Structure, num_replicas: int) -> BatchReader:
     if num_replicas == 1:
         return next_batch(result)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    if to_the_end:
+        return BatchReader(lambda: _batches_that_are_left(iterator, num_replicas),
+                           iterator.initializer, None, num_replicas, True)
     counter = _counter()
-    return BatchReader(lambda: _next_batches(iterator, num_replicas, counter), iterator.initializer,
-                       counter, num_replicas, True)
+    return BatchReader(lambda: StepBatches(_next_batches(iterator, num_replicas, counter)),
+                       iterator.initializer, counter, num_replicas, True)
 
 
 def shared_batch(result: Structure, num_replicas: int, embedding_keys: Iterable[str] = (),
-                 batch_axis: Sequence[int] | None = None) -> BatchReader:
+                 batch_axis: Sequence[int] | None = None, *,
+                 to_the_end: bool = False) -> BatchReader:
     """Reads one batch and splits it over the replicas, as with PER_HOST_V1.
 
     Args:
         result: as for `next_batch`.
         num_replicas, embedding_keys, batch_axis: as for `split_batch`.
+        to_the_end: whether one replica gets a last batch that cannot be split; else it is dropped.
     """
     if num_replicas == 1:
         return next_batch(result)
     if not isinstance(result, tf.data.Dataset):
-        return BatchReader(lambda: split_batch(*features_and_labels(result), num_replicas,
-                                               embedding_keys, batch_axis), None, None, 1, False)
+        return BatchReader(lambda: StepBatches(split_batch(
+            *features_and_labels(result), num_replicas, embedding_keys, batch_axis)), None, None,
+            1, False)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    if to_the_end:
+        return BatchReader(
+            lambda: _split_or_whole_batch(iterator, num_replicas, embedding_keys, batch_axis),
+            iterator.initializer, None, 1, True)
     counter = _counter()
 
-    def read() -> list[Batch]:
+    def read() -> StepBatches:
         batch = _next_divisible_batch(iterator, num_replicas, counter, embedding_keys, batch_axis)
-        return split_batch(*batch, num_replicas, embedding_keys, batch_axis)
+        return StepBatches(split_batch(*batch, num_replicas, embedding_keys, batch_axis))
 
     return BatchReader(read, iterator.initializer, counter, 1, True)
 
@@ -160,6 +194,72 @@ def _next_batches(iterator: tf.data.Iterator, count: int, counter: tf.Variable) 
     return batches
 
 
+def _batches_that_are_left(iterator: tf.data.Iterator, count: int) -> StepBatches:
+    """Reads up to `count` batches; fails if there is none. The first one fills the places."""
+    first = iterator.get_next()
+    batches, found = [first], [tf.constant(True)]
+    with tf.control_dependencies(_tensors(first)):
+        read = tf.no_op()
+    for _ in range(count - 1):
+        with tf.control_dependencies([read]):
+            optional = iterator.get_next_as_optional()
+            found.append(optional.has_value())
+        read = found[-1]
+        batches.append(_one_of(read, optional.get_value, lambda: first))
+    return StepBatches([features_and_labels(batch) for batch in batches], tf.stack(found))
+
+
+def _split_or_whole_batch(iterator: tf.data.Iterator, num_replicas: int,
+                          embedding_keys: Iterable[str],
+                          batch_axis: Sequence[int] | None) -> StepBatches:
+    """Reads one batch; the last one is the first replica's if it cannot be split."""
+    batch = iterator.get_next()
+    features, labels = features_and_labels(batch)
+    size = _batch_size(features, labels, embedding_keys, batch_axis)
+    if isinstance(size, int):
+        return StepBatches(split_batch(features, labels, num_replicas, embedding_keys, batch_axis))
+
+    def check_end() -> tf.Operation:
+        return tf.debugging.Assert(
+            tf.logical_not(iterator.get_next_as_optional().has_value()),
+            [_NOT_DIVISIBLE.format(num_replicas), size, "samples before the end of the input."])
+
+    is_split = tf.equal(size % num_replicas, 0)
+    with tf.control_dependencies(_tensors(batch)):
+        guard = tf.cond(is_split, tf.no_op, check_end)
+    with tf.control_dependencies([guard]):
+        features, labels = _identity((features, labels))
+    shares = _one_of(
+        is_split, lambda: split_batch(features, labels, num_replicas, embedding_keys, batch_axis),
+        lambda: [(features, labels)] * num_replicas)
+    return StepBatches(shares, tf.logical_or(is_split, tf.range(num_replicas) < 1))
+
+
+def _one_of(condition: Tensor, then: Callable[[], Structure],
+            otherwise: Callable[[], Structure]) -> Any:
+    """Returns one of two nests of tensors, of the structure of the first."""
+    structures = []
+
+    def tensors(make: Callable[[], Structure]) -> list[Tensor]:
+        structures.append(make())
+        return [tf.identity(leaf) for leaf in _tensors(structures[-1])]
+
+    chosen = iter(tf.compat.v1.cond(condition, lambda: tensors(then), lambda: tensors(otherwise),
+                                    strict=True))
+    leaves = tf.nest.flatten(structures[0], expand_composites=True)
+    chosen = iter([_with_common_shape(*three) for three in zip(
+        chosen, *map(_tensors, structures), strict=True)])
+    return tf.nest.pack_sequence_as(
+        structures[0], [next(chosen) if tf.is_tensor(leaf) else leaf for leaf in leaves],
+        expand_composites=True)
+
+
+def _with_common_shape(chosen: Tensor, *choices: Tensor) -> Tensor:
+    first, second = (choice.shape for choice in choices)
+    chosen.set_shape(first.most_specific_compatible_shape(second))
+    return chosen
+
+
 def _next_divisible_batch(iterator: tf.data.Iterator, num_replicas: int, counter: tf.Variable,
                           embedding_keys: Iterable[str], batch_axis: Sequence[int] | None
                           ) -> Batch:
@@ -170,8 +270,7 @@ def _next_divisible_batch(iterator: tf.data.Iterator, num_replicas: int, counter
     def read_on() -> tf.Operation:
         with tf.control_dependencies(_tensors(iterator.get_next())):  # fails at the end
             return tf.debugging.Assert(False, [
-                f"Batch size must be divisible by the number of replicas, {num_replicas}, got",
-                size, "samples before the end of the input."])
+                _NOT_DIVISIBLE.format(num_replicas), size, "samples before the end of the input."])
 
     with tf.control_dependencies(_tensors(batch)):
         counted = counter.assign_add(1, read_value=False)
@@ -189,12 +288,17 @@ def _counter() -> tf.Variable:
 
 
 def _batch_size(features: Structure, labels: Structure, embedding_keys: Iterable[str],
-                batch_axis: Sequence[int] | None) -> Tensor:
+                batch_axis: Sequence[int] | None) -> Tensor | int:
+    """Returns the number of samples: an integer if it is static, else a tensor."""
     by_row = [features[key] for key in embedding_keys
               if key in features] if isinstance(features, Mapping) else []
     first, axis = (by_row[0], 0) if by_row else (
         next(leaf for leaf in tf.nest.flatten((features, labels)) if leaf is not None),
         batch_axis[0] if batch_axis else 0)
+    size = (tf.compat.dimension_value(first.shape[axis])
+            if isinstance(first, tf.Tensor) and first.shape.rank is not None else None)
+    if size is not None:
+        return size
     if isinstance(first, tf.SparseTensor):
         return first.dense_shape[axis]
     if isinstance(first, tf.RaggedTensor):
@@ -306,7 +410,8 @@ def _split_sparse(tensor: tf.SparseTensor, num_replicas: int, axis: int,
 
 
 def read_input(ctx: MachineContext, input_fn: Callable[[tpu_context.TPUContext], Structure],
-               embedding_keys: Iterable[str], batch_axis: Sequence[int] | None) -> BatchReader:
+               embedding_keys: Iterable[str], batch_axis: Sequence[int] | None, *,
+               to_the_end: bool = False) -> BatchReader:
     """Calls the input_fn and reads the batches of one step.
 
     Args:
@@ -314,18 +419,21 @@ def read_input(ctx: MachineContext, input_fn: Callable[[tpu_context.TPUContext],
         input_fn: called with the `TPUContext` of an invocation.
         embedding_keys: features that are ids or weights.
         batch_axis: the constructor's argument.
+        to_the_end: whether batches that cannot fill all replicas at the end of the input are used.
     """
     if ctx.is_input_sharded_per_core():
         return batch_of_each([input_fn(_invocation(ctx, replica))
                               for replica in range(ctx.num_replicas)])
     result = input_fn(_invocation(ctx, 0))
     if ctx.is_input_slice_broadcast_to_all_cores():
-        return shared_batch(result, ctx.num_replicas, embedding_keys, batch_axis)
+        return shared_batch(result, ctx.num_replicas, embedding_keys, batch_axis,
+                            to_the_end=to_the_end)
     if ctx.is_input_broadcast_with_iterators():
         return batch_for_all(result, ctx.num_replicas)
     if ctx.is_input_per_host_with_iterators():
-        return successive_batches(result, ctx.num_replicas)
-    return shared_batch(result, ctx.num_replicas, embedding_keys, batch_axis)
+        return successive_batches(result, ctx.num_replicas, to_the_end=to_the_end)
+    return shared_batch(result, ctx.num_replicas, embedding_keys, batch_axis,
+                        to_the_end=to_the_end)
 
 
 def _invocation(ctx: MachineContext, index: int) -> tpu_context.TPUContext:

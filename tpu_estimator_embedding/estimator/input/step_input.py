@@ -6,7 +6,6 @@ categorical column under each embedding column maps to ids.
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -48,34 +47,18 @@ class StepInput(NamedTuple):
         ids: the ids of the step, of all replicas, ready for the engine.
         replicas: the input of each replica of the model.
         exists: scalar bool; False in the marker after the last step of an input.
+        counted: see `StepBatches`.
     """
 
     ids: StepIds
     replicas: tuple[ReplicaInput, ...]
     exists: Tensor
+    counted: Tensor | None = None
 
-
-@dataclasses.dataclass(frozen=True)
-class ModelInput:
-    """The input of a model: what Estimator passes to its model_fn as `features`.
-
-    Estimator passes it on from where input is made to where the model is built, and does not read
-    it. The labels are in the step.
-
-    Attributes:
-        plan: the tables and features that the input has ids of.
-        step: the input of a step.
-        is_export: whether a client of an exported graph feeds the input, instead of an input_fn.
-    """
-
-    plan: EmbeddingPlan
-    step: StepInput
-    is_export: bool
-
-    def without_labels(self) -> "ModelInput":
+    def without_labels(self) -> "StepInput":
         """Returns the input of a prediction."""
-        replicas = tuple(replica._replace(labels=None) for replica in self.step.replicas)
-        return dataclasses.replace(self, step=self.step._replace(replicas=replicas))
+        return self._replace(replicas=tuple(
+            replica._replace(labels=None) for replica in self.replicas))
 
 
 def to_step_input(plan: EmbeddingPlan, batches: Sequence[Batch], *, training: bool,
@@ -133,23 +116,21 @@ def _kind(leaf: Any) -> object:
 
 def received_input(plan: EmbeddingPlan, features: Structure, labels: Structure, *, training: bool,
                    columns: Sequence[EmbeddingColumn],
-                   tensor_core_columns: Sequence[EmbeddingColumn]) -> ModelInput:
-    """Returns the input of a graph to export, with the features that are present.
+                   tensor_core_columns: Sequence[EmbeddingColumn]) -> StepInput:
+    """Returns the input of a graph to export.
 
     Args:
-        plan: the tables and features.
-        features: those of a serving_input_receiver_fn; embedding features may be missing.
+        plan: the tables and the features that are present.
+        features: those of a serving_input_receiver_fn.
         labels: the labels of an exported training or evaluation.
         training: whether gradients will follow.
         columns: embedding columns of the plan.
         tensor_core_columns: columns whose padded ids the model_fn gets.
     """
     if isinstance(features, dict):
-        plan = plan.restricted_to(features)
         features = lookup_vocabularies(columns, features)
-    return ModelInput(plan, to_step_input(
-        plan, [(features, labels)], training=training, tensor_core_columns=tensor_core_columns,
-        portable=True), is_export=True)
+    return to_step_input(plan, [(features, labels)], training=training,
+                         tensor_core_columns=tensor_core_columns, portable=True)
 
 
 def lookup_vocabularies(columns: Sequence[EmbeddingColumn],

@@ -5,10 +5,10 @@ A replica's step is a copy of the first one's, with other inputs. The copy consi
 between the inputs and the wanted tensors, random ops, which draw different numbers in every
 copy, and the state of v1 while loops. Ops that depend on none of these, such as variables and
 their reads, are shared. Ops that write to a variable are not copied: they run once, and
-whatever waited for them waits for them in every copy. A function that writes to a variable, or
-draws random numbers, is copied as the ops of a graph are."""
+whatever waited for them waits for them in every copy. Only an op that writes to a variable of each
+core is copied. A function that writes to a variable, or draws random numbers, is copied as the ops
+of a graph are."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +18,9 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.replicas import op_kinds
-from tpu_estimator_embedding.ops import replica_graphs
+from tpu_estimator_embedding.ops import core_values, replica_graphs
 from tpu_estimator_embedding.ops.graph_rewrites import wait_for
+from tpu_estimator_embedding.ops.graph_walk import closure, sources
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -84,12 +85,12 @@ class FunctionCopies:
         return new_name
 
 
-def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Any, Tensor],
-                  scope: str, index: int) -> list[Tensor]:
+def copy_subgraph(targets: Sequence[Tensor | tf.Operation], replaced: Mapping[Any, Tensor],
+                  scope: str, index: int) -> list[Tensor | tf.Operation]:
     """Copies the ops that compute `targets`, with other inputs.
 
     Args:
-        targets: tensors of the default graph.
+        targets: tensors of the default graph, and ops that write to variables of each core.
         replaced: input of the original -> input of the copy, of the same dtype. Keys are
             references (`tensor.ref()`).
         scope: name scope of the copies, and part of the names of copied while loops.
@@ -99,7 +100,8 @@ def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Any, Tensor],
         The copies of `targets`; a target that depends on no input is its own copy.
 
     Raises:
-        ValueError: if the gradient of a `tf.py_function` is to be copied.
+        ValueError: if the gradient of a `tf.py_function` is to be copied, or what writes to
+            variables of a core and to others.
     """
     inputs = {reference.deref().name: tensor for reference, tensor in replaced.items()}
     graph = tf.compat.v1.get_default_graph()
@@ -112,18 +114,40 @@ def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Any, Tensor],
                                  for name in inputs}, random)
     if not ops:
         return [inputs.get(target.name, target) for target in targets]
-    waits = _waits(ops, {node.name for node in graph_def.node if functions.writes(node)})
+    writing = {node.name for node in graph_def.node if functions.writes(node)}
+    _check_calls(op for op in ops if op.name in writing)
+    waits = _waits(ops, writing)
     _keep(graph_def, {op.name for op in ops}, functions, scope, index)
     outside = {tensor.name: inputs.get(tensor.name, tensor)
                for op in ops for tensor in op.inputs if tensor.op not in ops}
-    copied_targets = [target.name for target in targets if target.op in ops]
+    copied_targets = [target.name for target in targets if _op(target) in ops]
     copies = tf.import_graph_def(graph_def, name=scope, input_map=outside, return_elements=[
         *copied_targets, *(op.name for op in waits)])
     for copy, awaited in zip(copies[len(copied_targets):], waits.values(), strict=True):
         wait_for(copy, awaited)
     copied = iter(copies)
-    return [next(copied) if target.op in ops else inputs.get(target.name, target)
+    return [next(copied) if _op(target) in ops else inputs.get(target.name, target)
             for target in targets]
+
+
+def writes_of_core(ops: Iterable[tf.Operation]) -> list[tf.Operation]:
+    """Returns those of the ops that write to variables of each core.
+
+    Raises:
+        ValueError: if one writes to variables of a core and to others.
+    """
+    return [op for op in ops if op_kinds.writes(op.type) and core_values.takes_variable_of_core(op)]
+
+
+def _op(target: Tensor | tf.Operation) -> tf.Operation:
+    return target if isinstance(target, tf.Operation) else target.op
+
+
+def _check_calls(ops: Iterable[tf.Operation]) -> None:
+    found = [op.name for op in ops if core_values.takes_variable_of_core(op)]
+    checks.check_with_sentence(
+        not found, f"A function must not write to a variable of each core, got {found}.",
+        "Write outside of tf.function, tf.cond and tf.while_loop.")
 
 
 def _check_can_copy(graph_def: tf.compat.v1.GraphDef) -> None:
@@ -134,36 +158,20 @@ def _check_can_copy(graph_def: tf.compat.v1.GraphDef) -> None:
         "Give tf.numpy_function a tf.custom_gradient, or set num_shards=1 in TPUConfig.")
 
 
-def _ops_to_copy(targets: Sequence[Tensor], boundary: set[tf.Operation],
+def _ops_to_copy(targets: Sequence[Tensor | tf.Operation], boundary: set[tf.Operation],
                  random: set[str]) -> set[tf.Operation]:
-    ancestors = _closure((target.op for target in targets),
-                         lambda op: () if op in boundary or _writes(op) else _sources(op))
+    ancestors = closure((_op(target) for target in targets),
+                         lambda op: () if op in boundary or _writes(op) else sources(op))
     ancestors = {op for op in ancestors if not _writes(op)} - boundary
     starts = [op for op in ancestors if op.name in random or op_kinds.is_of_one_step(op.type)
-              or boundary.intersection(_sources(op))]
+              or boundary.intersection(sources(op))]
     while True:
-        copied = _closure(starts, lambda op: ancestors.intersection(_consumers(op)))
+        copied = closure(starts, lambda op: ancestors.intersection(_consumers(op)))
         frames = {_frame(op) for op in copied} - {None}
         # A while loop is copied as a whole: its frame cannot be shared.
         starts = [op for op in ancestors if op in copied or _frame(op) in frames]
         if len(starts) == len(copied):
             return copied
-
-
-def _closure(starts: Iterable[tf.Operation],
-             neighbours: Callable[[tf.Operation], Iterable[tf.Operation]]) -> set[tf.Operation]:
-    found = set(starts)
-    waiting = deque(found)
-    while waiting:
-        for op in neighbours(waiting.popleft()):
-            if op not in found:
-                found.add(op)
-                waiting.append(op)
-    return found
-
-
-def _sources(op: tf.Operation) -> list[tf.Operation]:
-    return [tensor.op for tensor in op.inputs] + list(op.control_inputs)
 
 
 def _consumers(op: tf.Operation) -> list[tf.Operation]:
@@ -172,7 +180,9 @@ def _consumers(op: tf.Operation) -> list[tf.Operation]:
 
 
 def _writes(op: tf.Operation) -> bool:
-    return op_kinds.writes(op.type) or replica_graphs.runs_once(op)
+    """Whether an op writes for all replicas."""
+    return replica_graphs.runs_once(op) or (
+        op_kinds.writes(op.type) and not core_values.takes_variable_of_core(op))
 
 
 def _frame(op: tf.Operation) -> str | None:
@@ -225,10 +235,10 @@ def _keep(graph_def: tf.compat.v1.GraphDef, names: set[str], functions: Function
 
 def _adapt(node: node_def_pb2.NodeDef, names: set[str], functions: FunctionCopies, scope: str,
            index: int) -> None:
-    sources = [source for source in node.input
-               if not source.startswith("^") or source[1:] in names]
+    kept = [source for source in node.input
+            if not source.startswith("^") or source[1:] in names]
     del node.input[:]
-    node.input.extend(sources)
+    node.input.extend(kept)
     node.attr.pop("_class", None)  # may name an op that is not copied
     if "frame_name" in node.attr:
         node.attr["frame_name"].s = f"{scope}/".encode() + node.attr["frame_name"].s
@@ -244,9 +254,9 @@ def _drop_writes(function: function_pb2.FunctionDef) -> None:
                if op_kinds.writes(node.op) and node.name not in needed}
     kept = [node for node in function.node_def if node.name not in dropped]
     for node in kept:
-        sources = [source for source in node.input if source.removeprefix("^") not in dropped]
+        inputs = [source for source in node.input if source.removeprefix("^") not in dropped]
         del node.input[:]
-        node.input.extend(sources)
+        node.input.extend(inputs)
     nodes = [type(node).FromString(node.SerializeToString()) for node in kept]
     del function.node_def[:]
     function.node_def.extend(nodes)

@@ -4,7 +4,7 @@
 A model_fn is called once, as on a TPU. The ops that depend on its inputs are copied for every
 further replica, and every cross-replica sum adds the values of all copies; what replicas exchange
 goes from copy to copy. Only the first replica updates the model's variables, summaries and the
-global step.
+global step; each replica updates its own of the variables that every core has (`core_values`).
 
 Tensors of `eval_metrics` and `host_call` are concatenated along their first axis, so that
 metrics are those of the whole batch. The loss of an evaluation is the mean over replicas;
@@ -20,18 +20,22 @@ from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.stubs import tpu_ops
 from tpu_estimator_embedding.estimator.replicas import op_kinds
 from tpu_estimator_embedding.estimator.replicas.graph_copy import copy_subgraph
+from tpu_estimator_embedding.ops import core_values
 from tpu_estimator_embedding.ops.graph_rewrites import set_input
+from tpu_estimator_embedding.ops.graph_walk import ops_run_by
 from tpu_estimator_embedding.types import EstimatorSpec, Structure, Tensor
 
+_MANY_OPS = 10_000  # which take seconds to copy
 _EVAL = upstream.model_fn.ModeKeys.EVAL
 
 
-def replicate(tensors: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]],
-              sums: Sequence[tf.Operation] | None = None) -> list[list[Tensor]]:
+def replicate(tensors: Sequence[Tensor | tf.Operation], inputs: Sequence[Sequence[Tensor]],
+              sums: Sequence[tf.Operation] | None = None) -> list[list[Tensor | tf.Operation]]:
     """Copies the model for every replica and connects the cross-replica sums.
 
     Args:
-        tensors: the tensors wanted from every replica.
+        tensors: the tensors wanted from every replica, and the ops wanted of it that write to
+            variables of each core.
         inputs: for each replica, its input tensors, in the same order. The model in the default
             graph was built on those of the first one.
         sums: the sums to connect; None means all in the default graph.
@@ -40,16 +44,28 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]],
         For each replica, its copies of `tensors`.
 
     Raises:
-        ValueError: if the model cannot be copied.
+        ValueError: if the model cannot be copied, or a function takes one core's variable where
+            another op takes each core's.
         AssertionError: if an input of one replica does not correspond to one of another.
     """
     sums = cross_replica_sums() if sums is None else sums
     targets = [*tensors, *(op.inputs[0] for op in sums), *(op.outputs[0] for op in sums)]
     copies = [targets]
+    ops = tf.compat.v1.get_default_graph().get_operations()
+    of_cores = [op for op in ops if core_values.is_core_value(op)
+                and len(core_values.values_of(op)) == len(inputs)]
+    _check_functions_take_core_values(of_cores, targets)
     for index, replica_inputs in enumerate(inputs[1:], start=1):
+        if len(ops) > _MANY_OPS:
+            tf.compat.v1.logging.info(
+                "tpu_estimator_embedding: copying a graph of %d ops for replica %d of %d",
+                len(ops), index, len(inputs))
+        replaced = dict(_replacements(inputs[0], replica_inputs))
+        replaced.update((op.outputs[0].ref(), core_values.values_of(op)[index]) for op in of_cores)
         with tf.device(_device(index)):
-            copies.append(copy_subgraph(targets, _replacements(inputs[0], replica_inputs),
-                                        f"replica_{index}", index))
+            copies.append(copy_subgraph(targets, replaced, f"replica_{index}", index))
+    for op in of_cores:
+        core_values.use_first(op)
     wanted = [copy[:len(tensors)] for copy in copies]
     for position, op in enumerate(sums, start=len(tensors)):
         addends = [copy[position] for copy in copies]
@@ -61,6 +77,25 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]],
         for output, received in zip(outputs, exchange.received(addends), strict=True):
             set_input(output.op, 0, received)
     return wanted
+
+
+def _check_functions_take_core_values(of_cores: Sequence[tf.Operation],
+                                      targets: Sequence[Tensor | tf.Operation]) -> None:
+    """Refuses functions that would use the first core's variable in every replica.
+
+    In a function there is no enclosing context, so a library that looks for one takes the first
+    variable. Loops over all replicas take those of the others as well.
+    """
+    handles = [core_values.values_of(op)[0] for op in of_cores
+               if op.outputs[0].dtype == tf.resource]
+    run = ops_run_by(targets) if handles else set()
+    found = sorted({(user.name, handle.op.name) for handle in handles
+                    for user in handle.consumers()
+                    if user in run and any(op_kinds.called_functions(user.node_def))})
+    checks.check_with_sentence(
+        not found, "A function, condition or loop must not take the variable of one core where "
+        f"each core has its own, got {found}.", "Ask the context for the variable of each core "
+        "outside, by get_replicated_var_handle, and use that handle inside.")
 
 
 def has_cross_replica_sum() -> bool:
@@ -166,13 +201,14 @@ def _check_have_batch(name: str, tensors: Structure) -> None:
                            f"got scalar {scalars[0]}. Reshape a scalar of {name} to [1].")
 
 
-def over_all_replicas(spec: EstimatorSpec,
-                      replicas: Sequence[Mapping[str, Structure]]) -> EstimatorSpec:
+def over_all_replicas(spec: EstimatorSpec, replicas: Sequence[Mapping[str, Structure]],
+                      counted: Tensor | None = None) -> EstimatorSpec:
     """Returns the spec with the tensors of all replicas instead of the first one's.
 
     Args:
         spec: the result of the model_fn.
         replicas: for every replica, its `replica_tensors`.
+        counted: `[replicas]` bools: whose tensors count; None means all.
     """
     first = replicas[0]
     if not first:
@@ -180,10 +216,19 @@ def over_all_replicas(spec: EstimatorSpec,
     changed: dict[str, object] = {}
     for name in ("eval_metrics", "host_call"):
         if name in first:
-            gathered = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0),
+            gathered = tf.nest.map_structure(lambda *parts: _gathered(parts, counted),
                                              *[tensors[name] for tensors in replicas])
             changed[name] = (getattr(spec, name)[0], gathered)
     if "loss" in first:
-        changed["loss"] = tf.reduce_mean(tf.stack([tensors["loss"] for tensors in replicas]))
+        losses = tf.stack([tensors["loss"] for tensors in replicas])
+        changed["loss"] = tf.reduce_mean(losses if counted is None else
+                                         tf.boolean_mask(losses, counted))
     # Constructed again, because the class caches host_call and eval_metrics.
     return type(spec)(**{**spec._asdict(), **changed})
+
+
+def _gathered(parts: Sequence[Tensor], counted: Tensor | None) -> Tensor:
+    if counted is not None:
+        parts = [part[:tf.where(is_counted, tf.shape(part)[0], 0)]
+                 for part, is_counted in zip(parts, tf.unstack(counted), strict=True)]
+    return tf.concat(parts, 0)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
 from tpu_estimator_embedding.estimator.replicas import op_kinds, replicate_step
-from tpu_estimator_embedding.estimator.replicas.graph_copy import FunctionCopies
+from tpu_estimator_embedding.estimator.replicas.graph_copy import FunctionCopies, writes_of_core
 from tpu_estimator_embedding.ops import replica_graphs
 from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor
 from tpu_estimator_embedding.types import Tensor
@@ -70,20 +70,23 @@ class ReplicatedGraph:
             self.has_sums |= bool(sums)
             late, self._late = self._late, []
             outputs = [op.outputs[0] for op in sums]
+            writes = writes_of_core(self._graph.get_operations()[self._start:])
             replicas = replicate_step.replicate(
-                [*tensors, *(of_one.first for of_one in late), *outputs], self._inputs, sums)
+                [*tensors, *(of_one.first for of_one in late), *outputs, *writes],
+                self._inputs, sums)
             for position, of_one in enumerate(late, start=len(tensors)):
                 for tensor, of_replica in zip(of_one.others, replicas[1:], strict=True):
                     set_late_tensor(tensor, of_replica[position])
-        self.add_known([of_replica[len(tensors) + len(late):] for of_replica in replicas])
+        start = len(tensors) + len(late)
+        self.add_known([of_replica[start:start + len(sums)] for of_replica in replicas])
         return [of_replica[:len(tensors)] for of_replica in replicas]
 
     def late_copies(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
         """Returns every replica's copies of tensors, which `copies` makes when it is called next.
 
-        What is copied at once is copied once. A second copy of a part of the graph would read
-        variables and draw random numbers a second time, and gradients may add outputs to a loop
-        after it was copied.
+        Tensors that are copied in one call share copies. A second copy of a part of the graph would
+        read variables and draw random numbers a second time, and gradients may add outputs to a
+        loop after it was copied.
         """
         found = [Late(tensor, [late_tensor(tf.TensorSpec(tensor.shape, tensor.dtype))
                                for _ in self._inputs[1:]]) for tensor in tensors]

@@ -17,7 +17,7 @@ from tensorflow.python.tpu import tpu, tpu_function
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.estimator.replicas import replicated_graph
 from tpu_estimator_embedding.estimator.replicas.replicated_graph import ReplicatedGraph
-from tpu_estimator_embedding.ops import replica_graphs
+from tpu_estimator_embedding.ops import core_values, replica_graphs
 from tpu_estimator_embedding.types import Structure, Tensor
 
 COMPILED = b""  # the serialized CompilationResultProto of a compilation without an error
@@ -176,11 +176,11 @@ def _build(computation: Callable[..., Structure], inputs: Sequence[Sequence[Stru
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
     arguments = tf.nest.pack_sequence_as(inputs[0], first, expand_composites=True)
-    replicas = None if len(flat) == 1 else ReplicatedGraph(
-        [[value for value in of_replica if value is not None] for of_replica in (first, *flat[1:])])
-    with _shards(len(flat)), _resource_variables(), contextlib.ExitStack() as stack:
-        if replicas:
-            stack.enter_context(replica_graphs.building(replicas))
+    with (core_values.CoreContext(), _shards(len(flat)), _resource_variables(),
+          contextlib.ExitStack() as stack):
+        replicas = None if len(flat) == 1 else stack.enter_context(replica_graphs.building(
+            ReplicatedGraph([[value for value in of_replica if value is not None]
+                             for of_replica in (first, *flat[1:])])))
         outputs = computation(*arguments, *received(infeed_queue))
     structure, tensors, ops = _tensors_and_ops(outputs)
     wanted = [tensor for tensor in tensors if tensor is not None]
@@ -297,7 +297,7 @@ def _tensor_or_op(output: object) -> Tensor | tf.Operation | None:
 
 def _in_places(tensors: Sequence[Tensor | None], copies: Sequence[Tensor],
                replica: int) -> list[Tensor | None]:
-    """Returns the outputs of a replica, each an op of its own, with None where it was."""
+    """Returns the outputs of a replica, each a separate op, with None where it was."""
     remaining = iter(copies)
     return [None if tensor is None else tf.identity(
         next(remaining), name=f"output_{position}_shard_{replica}")

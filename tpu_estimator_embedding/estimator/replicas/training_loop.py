@@ -21,7 +21,7 @@ from tpu_estimator_embedding.estimator.replicas.tpu_computations import (
     is_for_a_tpu,
     received,
 )
-from tpu_estimator_embedding.ops import replica_graphs
+from tpu_estimator_embedding.ops import core_values, replica_graphs
 from tpu_estimator_embedding.types import Structure, Tensor
 
 _tensorflow_while_loop = training_loop.while_loop
@@ -174,8 +174,8 @@ def _in_step(replicas: ReplicatedGraph, condition: Callable[..., Tensor],
 def _conditions(outer: ReplicatedGraph, condition: Callable[..., Tensor],
                 before: Sequence[Sequence[Tensor]], arity: int) -> Tensor:
     """Returns whether each replica continues, `[replicas]` bools."""
-    replicas = ReplicatedGraph(before, outer)
-    with replica_graphs.building(replicas):
+    with (core_values.CoreContext(),
+          replica_graphs.building(ReplicatedGraph(before, outer)) as replicas):
         going = tf.reshape(tf.convert_to_tensor(condition(*before[0][:arity])), [])
         return tf.stack([copy for (copy,) in replicas.copies([going])])
 
@@ -183,8 +183,8 @@ def _conditions(outer: ReplicatedGraph, condition: Callable[..., Tensor],
 def _iteration(outer: ReplicatedGraph, body: Callable[..., Structure],
                before: Sequence[Sequence[Tensor]], going: Tensor, arity: int) -> list[Tensor]:
     """Returns the next tensors of all replicas; those of a finished replica do not change."""
-    replicas = ReplicatedGraph(before, outer)
-    with replica_graphs.building(replicas):
+    with (core_values.CoreContext(),
+          replica_graphs.building(ReplicatedGraph(before, outer)) as replicas):
         outputs = _as_list(body(*before[0][:arity]))
         is_op = [isinstance(output, tf.Operation) for output in outputs]
         if is_op != sorted(is_op):

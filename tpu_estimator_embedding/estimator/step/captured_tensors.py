@@ -92,7 +92,7 @@ def check_host_is_given(num_ops: int, given: Iterable[Tensor], first: Iterable[T
             raise ValueError(
                 f"Functions of eval_metrics and host_call must be given the tensors that they use, "
                 f"got an op {op.name!r} that uses {tensor.name!r} of model_fn, which is that of "
-                "the first of several replicas. Pass the tensor to the function as the others.")
+                "the first of several replicas. Pass that tensor to the function, too.")
 
 
 def _reached(starts: Sequence[tf.Operation], within: Collection[tf.Operation]

@@ -17,7 +17,6 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 from tensorflow.python.training import training_util
 
-from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
@@ -31,6 +30,7 @@ from tpu_estimator_embedding.engine.variables import TableNames
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import summarize_always
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.replicas import replicate_step as replicas
+from tpu_estimator_embedding.estimator.replicas.graph_copy import writes_of_core
 from tpu_estimator_embedding.estimator.replicas.replicate_step import (
     over_all_replicas,
     replica_tensors,
@@ -49,7 +49,9 @@ from tpu_estimator_embedding.estimator.step.table_names import (
     name_tables,
     recorded_scopes,
 )
+from tpu_estimator_embedding.ops import core_values
 from tpu_estimator_embedding.ops.graph_rewrites import count_after
+from tpu_estimator_embedding.ops.graph_walk import ops_run_by
 from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -77,6 +79,16 @@ class EngineStep(NamedTuple):
     hooks: tuple[tf.compat.v1.train.SessionRunHook, ...]
     inputs: tuple[Tensor, ...]
 
+    def tables_by_name(self) -> dict[str, list[tf.Variable]]:
+        """Returns name of a table or slot in checkpoints -> its parts."""
+        tables = {}
+        for table, variables in self.engine.variables.items():
+            names = self.names[table]
+            tables[names.table] = variables.parts
+            for slot, parts in variables.slots.items():
+                tables[names.slots[slot]] = parts
+        return tables
+
 
 def build_step(plan: EmbeddingPlan, prepared: StepInput,
                model_fn: Callable[[Structure, Structure], EstimatorSpec], updating: StepUpdate, *,
@@ -96,8 +108,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput,
         servers: as in `create_variables`.
 
     Raises:
-        RuntimeError: if the model_fn leaves a column unused in training, or computes no
-            gradient of the activations.
+        RuntimeError: if the model_fn leaves a column unused in training.
         ValueError: if several replicas train without a cross-replica sum.
     """
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
@@ -105,13 +116,12 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput,
     capture = GradientCapture(plan) if training and plan.tables else None
     model = _call_model_fn(model_fn, plan, lookup, capture, updating.num_workers)
     if training:
-        _read_before_counted(step)
+        _read_before_counted(step, model.spec.train_op)
     names = name_tables(plan, model.scopes if from_columns else None)
     if training:
         check_all_used(plan, names)
     used = plan.restricted_to([feature.name for feature in plan.features
                                if feature.table in names])
-    teach_savers()
     engine = PartitionedEmbedding(plan, create_variables(used, names, checkpoint_num_hosts,
                                                          servers))
     looked_up = lookup.lookup(engine)
@@ -119,7 +129,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput,
         _learning_without_gradients(plan))]) if capture else {}
     inputs = [tuple(tensors_of((dict(activations), replica))) for activations, replica in
               zip(looked_up.replicas, lookup.step_input.replicas, strict=True)]
-    spec, gradients = _replicate(model.spec, gradients, inputs, training)
+    spec, gradients = _replicate(model.spec, gradients, inputs,
+                                 lookup.step_input.counted, training)
     update = BuiltUpdate(spec, None)
     if training:
         update = _update(updating, engine, lookup.step_input, looked_up, gradients, spec, step)
@@ -157,7 +168,7 @@ def _call_model_fn(model_fn: Callable[[Structure, Structure], EstimatorSpec], pl
     if plan.features:
         activations = split_activations(plan, lookup.first, batch_size)
         features = {**features, **(capture.tie(activations) if capture else activations)}
-    with (recorded_scopes() as scopes,
+    with (recorded_scopes() as scopes, core_values.CoreContext(),
           tpu_function.tpu_shard_context(len(replicas) * num_workers), _resource_variables()):
         spec = model_fn(features, labels)
     if capture:
@@ -202,7 +213,7 @@ def _learning_without_gradients(plan: EmbeddingPlan) -> list[str]:
             if isinstance(table.training_optimizer.rule, FrequencyEstimator)]
 
 
-def _read_before_counted(step: Tensor) -> None:
+def _read_before_counted(step: Tensor, train_op: Tensor | tf.Operation) -> None:
     """Makes the increment of the step wait until the engine, the model and hooks have read it.
 
     A hook or a host call reads the step in the run that increments it. Without an order, the
@@ -211,11 +222,11 @@ def _read_before_counted(step: Tensor) -> None:
     consumers = tf.compat.v1.train.get_global_step().handle.consumers()
     reads = [op for op in consumers if op.type == "ReadVariableOp" and not op.control_inputs]
     reads += [step.op, training_util._get_or_create_global_step_read().op]
-    count_after(reads)
+    count_after(reads, train_op)
 
 
 def _replicate(spec: EstimatorSpec, gradients: Stacked, inputs: Sequence[Sequence[Tensor]],
-               training: bool) -> tuple[EstimatorSpec, Stacked]:
+               counted: Tensor | None, training: bool) -> tuple[EstimatorSpec, Stacked]:
     """Returns the spec of all replicas, and their gradients, concatenated along axis 0."""
     if len(inputs) == 1:
         return spec, gradients
@@ -224,7 +235,13 @@ def _replicate(spec: EstimatorSpec, gradients: Stacked, inputs: Sequence[Sequenc
                          "must sum its gradients over replicas, got no cross-replica sum. Wrap its "
                          "optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
     wanted = tf.nest.map_structure(tf.convert_to_tensor, (dict(gradients), replica_tensors(spec)))
-    copies = [tf.nest.pack_sequence_as(wanted, copy)
-              for copy in replicas.replicate(tf.nest.flatten(wanted), inputs)]
+    writes = writes_of_core(ops_run_by([spec.train_op])) if training else []
+    flat = [*tf.nest.flatten(wanted), *writes]
+    by_replica = replicas.replicate(flat, inputs)
+    copies = [tf.nest.pack_sequence_as(wanted, copy[:len(flat) - len(writes)])
+              for copy in by_replica]
+    if writes:
+        copied = [op for copy in by_replica[1:] for op in copy[len(flat) - len(writes):]]
+        spec = type(spec)(**{**spec._asdict(), "train_op": tf.group(spec.train_op, *copied)})
     total = {name: tf.concat([copy[0][name] for copy in copies], 0) for name in gradients}
-    return over_all_replicas(spec, [copy[1] for copy in copies]), total
+    return over_all_replicas(spec, [copy[1] for copy in copies], counted), total

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds where a model concatenates the activations of all tables, and their gradients.
 
-`input_layer`, `DenseFeatures` and models of their own concatenate activations along axis 1. Then
+`input_layer`, `DenseFeatures` and programs' own models concatenate activations along axis 1. Then
 the lookup can write the result of the concatenation, and the update can read its gradient, without
 a copy of all activations each. Nothing is lost where a model does otherwise.
 """

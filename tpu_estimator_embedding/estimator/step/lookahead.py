@@ -58,8 +58,7 @@ class Lookahead:
             return self._queue.enqueue((next_input, engine.lookup(next_input.ids)))
 
         def replace() -> tf.Operation:
-            dropped = self._queue.queue.dequeue()
-            with tf.control_dependencies(tf.nest.flatten(dropped)):
+            with tf.control_dependencies([self._queue.drop()]):
                 return keep()
 
         # Inside the branch: the marker of the end of the input cannot be looked up.
@@ -76,9 +75,7 @@ class LookaheadHook(tf.compat.v1.train.SessionRunHook):
     def __init__(self, queue: TensorQueue[tuple[StepInput, dict[str, Tensor]]],
                  keep_first: tf.Operation, next_input: StepInput):
         """Takes the parts of a `Lookahead`, in its graph."""
-        self._size = queue.queue.size()
-        self._drop = queue.queue.dequeue()
-        self._close = queue.queue.close()
+        self._size, self._drop, self._close = queue.size(), queue.drop(), queue.close()
         self._keep_first = keep_first
         self._first_exists = next_input.exists
 
@@ -91,7 +88,7 @@ class LookaheadHook(tf.compat.v1.train.SessionRunHook):
             _, exists = session.run([self._keep_first, self._first_exists])
         except tf.errors.OpError as error:
             coord.request_stop(error)  # unless the input failed before
-            coord.join()  # nobody else does where a session is not finished; raises
+            coord.join()  # nothing else does where a session is not finished; raises
             raise
         if not exists:
-            session.run(self._close)  # so that nobody waits for a step
+            session.run(self._close)  # so that no thread waits for a step

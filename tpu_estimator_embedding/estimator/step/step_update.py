@@ -90,8 +90,8 @@ class OwnUpdate:
         if tables is None:
             return BuiltUpdate(spec, None)
         hooks = [*self.statistics, *statistics_hooks(getattr(spec, "training_hooks", ()))]
-        op = update_tables(engine, *tables, hooks, self.model_dir)
-        return BuiltUpdate(spec, op, is_measured=bool(hooks) and self.model_dir is not None)
+        built = update_tables(engine, *tables, hooks, self.model_dir)
+        return BuiltUpdate(spec, built.op, built.hooks, is_measured=bool(built.hooks))
 
 
 @dataclasses.dataclass(frozen=True)

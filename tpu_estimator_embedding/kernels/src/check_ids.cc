@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 namespace tpu_estimator_embedding {
@@ -63,16 +64,12 @@ std::string CheckSampleCount(const FeaturePlan& plan, int64_t count, int64_t bat
                        ". Give every feature the same batch size.");
 }
 
-std::string Unsorted(const FeaturePlan& plan) {
-  return Complaint("Sample indices", plan,
-                   "in increasing order, got some that decrease. Call tf.sparse.reorder on the "
-                   "SparseTensor in input_fn.");
-}
-
 std::string CheckRowSplits(const FeaturePlan& plan, const FeatureIds& ids) {
   const Integers& splits = ids.places;
   for (int64_t i = 1; i < splits.size; ++i) {
-    if (splits[i] < splits[i - 1]) return Unsorted(plan);
+    if (splits[i] < splits[i - 1]) {
+      return Complaint("Row splits", plan, "in increasing order, got some that decrease.");
+    }
   }
   std::string complaint = CheckSampleCount(plan, splits.size - 1, ids.batch_size);
   if (!complaint.empty()) return complaint;
@@ -82,16 +79,17 @@ std::string CheckRowSplits(const FeaturePlan& plan, const FeatureIds& ids) {
   return CheckAligned(plan, "Row splits", splits[splits.size - 1], ids.ids.size);
 }
 
+// Whether the coordinates of id `a` are below those of id `b`.
+bool IsBefore(const FeaturePlan& plan, const FeatureIds& ids, int64_t a, int64_t b) {
+  a *= ids.num_coordinates;
+  b *= ids.num_coordinates;
+  if (ids.places[a] != ids.places[b]) return ids.places[a] < ids.places[b];
+  return plan.sequence_length > 0 && ids.places[a + 1] < ids.places[b + 1];
+}
+
 bool IsSorted(const FeaturePlan& plan, const FeatureIds& ids) {
-  const int64_t columns = ids.num_coordinates;
   for (int64_t i = 1; i < ids.num_places(); ++i) {
-    const int64_t here = i * columns, before = here - columns;
-    const int64_t sample = ids.places[here], last = ids.places[before];
-    if (sample < last) return false;
-    if (sample == last && plan.sequence_length > 0 &&
-        ids.places[here + 1] < ids.places[before + 1]) {
-      return false;
-    }
+    if (IsBefore(plan, ids, i, i - 1)) return false;
   }
   return true;
 }
@@ -111,12 +109,13 @@ std::string CheckPositions(const FeaturePlan& plan, const FeatureIds& ids) {
   return "";
 }
 
-std::string CheckCoordinates(const FeaturePlan& plan, const FeatureIds& ids) {
-  std::string complaint = CheckPositions(plan, ids);
-  if (!complaint.empty()) return complaint;
-  if (!IsSorted(plan, ids)) return Unsorted(plan);
+std::string CheckCoordinates(const FeaturePlan& plan, const FeatureIds& ids, bool* is_unsorted) {
   const int64_t count = ids.num_places();
-  if (count > 0) {
+  std::string complaint = CheckPositions(plan, ids);
+  if (complaint.empty()) complaint = CheckAligned(plan, "Sample indices", count, ids.ids.size);
+  if (!complaint.empty()) return complaint;
+  *is_unsorted = !IsSorted(plan, ids);
+  if (count > 0 && !*is_unsorted) {
     const int64_t first = ids.places[0], last = ids.places[(count - 1) * ids.num_coordinates];
     if (first < 0 || last >= ids.batch_size) {
       return Complaint("Sample indices", plan,
@@ -125,7 +124,7 @@ std::string CheckCoordinates(const FeaturePlan& plan, const FeatureIds& ids) {
                            "]. Give every feature the same batch size.");
     }
   }
-  return CheckAligned(plan, "Sample indices", count, ids.ids.size);
+  return "";
 }
 
 std::string CheckOneIdEach(const FeaturePlan& plan, const FeatureIds& ids) {
@@ -133,14 +132,14 @@ std::string CheckOneIdEach(const FeaturePlan& plan, const FeatureIds& ids) {
   return complaint.empty() ? CheckSampleCount(plan, ids.ids.size, ids.batch_size) : complaint;
 }
 
-std::string CheckPlaces(const FeaturePlan& plan, const FeatureIds& ids) {
+std::string CheckPlaces(const FeaturePlan& plan, const FeatureIds& ids, bool* is_unsorted) {
   switch (ids.placement) {
     case Placement::kOneIdEach:
       return CheckOneIdEach(plan, ids);
     case Placement::kRowSplits:
       return CheckRowSplits(plan, ids);
     case Placement::kCoordinates:
-      return CheckCoordinates(plan, ids);
+      return CheckCoordinates(plan, ids, is_unsorted);
   }
   return "";
 }
@@ -153,8 +152,29 @@ CheckedFeature CheckFeature(const FeaturePlan& plan, const FeatureIds& ids) {
   if (checked.complaint.empty() && ids.weights != nullptr) {
     checked.complaint = CheckAligned(plan, "Weights", ids.num_weights, ids.ids.size);
   }
-  if (checked.complaint.empty()) checked.complaint = CheckPlaces(plan, ids);
+  if (checked.complaint.empty()) {
+    checked.complaint = CheckPlaces(plan, ids, &checked.is_unsorted);
+  }
   return checked;
+}
+
+SortedIds SortIds(const FeaturePlan& plan, FeatureIds* ids) {
+  std::vector<int64_t> order(ids->num_places());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return IsBefore(plan, *ids, a, b); });
+  SortedIds sorted;
+  for (int64_t i : order) {
+    sorted.ids.push_back(ids->ids[i]);
+    for (int64_t k = 0; k < ids->num_coordinates; ++k) {
+      sorted.places.push_back(ids->places[i * ids->num_coordinates + k]);
+    }
+    if (ids->weights != nullptr) sorted.weights.push_back(ids->weights[i]);
+  }
+  ids->ids = {sorted.ids.data(), ids->ids.size, true};
+  ids->places = {sorted.places.data(), ids->places.size, true};
+  if (ids->weights != nullptr) ids->weights = sorted.weights.data();
+  return sorted;
 }
 
 }  // namespace tpu_estimator_embedding

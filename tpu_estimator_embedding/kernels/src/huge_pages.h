@@ -37,25 +37,21 @@ inline void MoveToHugePages(uintptr_t begin, uintptr_t end) {
 // memory, which can take some seconds per gigabyte: each step moves only a few pieces.
 class BuffersInHugePages {
  public:
-  // Sets the address of buffer i. It changes after a restore or a copy of the variable.
-  void Note(size_t i, const void* data, int64_t bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (noted_.size() <= i) noted_.resize(i + 1, nullptr);
-    if (noted_[i] == data) return;
-    noted_[i] = data;
-    pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(),
-                                 [i](const Piece& piece) { return piece.buffer == i; }),
-                  pieces_.end());
-    const uintptr_t first = reinterpret_cast<uintptr_t>(data), last = first + bytes;
-    const uintptr_t end = last / kHugePage * kHugePage;
-    for (uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage; begin < end;
-         begin += kPiece) {
-      pieces_.push_back({i, begin, std::min(begin + kPiece, end)});
-    }
-  }
+  struct Memory {
+    const void* data = nullptr;
+    int64_t bytes = 0;
+  };
 
-  bool has_pieces() {
+  // Sets the memory of buffer i to buffer(i) for every i below `count`. It changes after a restore
+  // or a copy of the variable. Returns whether there are pieces to move.
+  template <class Buffer>
+  bool Note(size_t count, const Buffer& buffer) {
     std::lock_guard<std::mutex> lock(mutex_);
+    noted_.resize(count, nullptr);
+    for (size_t i = 0; i < count; ++i) {
+      const Memory memory = buffer(static_cast<int>(i));
+      if (memory.data != noted_[i]) Divide(i, memory);
+    }
     return !pieces_.empty();
   }
 
@@ -75,6 +71,19 @@ class BuffersInHugePages {
     size_t buffer;
     uintptr_t begin, end;
   };
+
+  void Divide(size_t i, const Memory& memory) {
+    noted_[i] = memory.data;
+    pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(),
+                                 [i](const Piece& piece) { return piece.buffer == i; }),
+                  pieces_.end());
+    const uintptr_t first = reinterpret_cast<uintptr_t>(memory.data), last = first + memory.bytes;
+    const uintptr_t end = last / kHugePage * kHugePage;
+    for (uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage; begin < end;
+         begin += kPiece) {
+      pieces_.push_back({i, begin, std::min(begin + kPiece, end)});
+    }
+  }
 
   bool Take(Piece* piece) {
     std::lock_guard<std::mutex> lock(mutex_);

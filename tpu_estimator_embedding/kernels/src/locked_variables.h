@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -42,30 +42,19 @@ class LockedVariables {
   }
   absl::Status Lock(tensorflow::OpKernelContext* context, const tensorflow::OpInputList& tables,
                     const tensorflow::OpInputList& slots, int num_slots) {
+    const int count = tables.size() + num_slots;
+    handles_.reserve(count);
+    variables_.reserve(count);
     for (int i = 0; i < tables.size(); ++i) TF_RETURN_IF_ERROR(Find(context, tables[i]));
     for (int i = 0; i < num_slots; ++i) TF_RETURN_IF_ERROR(Find(context, slots[i]));
-    std::vector<tensorflow::Var*> sorted;
-    std::unordered_map<tensorflow::Var*, int> firsts;
-    for (const auto& variable : variables_) {
-      sorted.push_back(variable.get());
-      firsts_.push_back(firsts.emplace(variable.get(), static_cast<int>(firsts_.size())).first->second);
-    }
-    std::sort(sorted.begin(), sorted.end(), [](tensorflow::Var* a, tensorflow::Var* b) {
-      return std::less<>()(a->mu(), b->mu());
-    });
-    sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
-    locked_.reserve(sorted.size());  // nothing may throw between a lock and its entry here
-    for (tensorflow::Var* variable : sorted) {
-      access_ == Access::kRead ? variable->mu()->lock_shared() : variable->mu()->lock();
-      locked_.push_back(variable);
-    }
+    LockInOrder();
     return CheckInitialized();
   }
 
   int size() const { return static_cast<int>(variables_.size()); }
   // The index of the first input with the same variable.
   int first(int i) const { return firsts_[i]; }
-  const std::string& name(int i) const { return names_[i]; }
+  const std::string& name(int i) const { return handles_[i]->name(); }
   const tensorflow::Tensor& tensor(int i) const { return *variables_[i]->tensor(); }
   template <class T = float>
   T* data(int i) {
@@ -80,7 +69,7 @@ class LockedVariables {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
-        absl::StrCat("`", names_[i], "` must be float32 of shape [", rows, ",", dim, "], got ",
+        absl::StrCat("`", name(i), "` must be float32 of shape [", rows, ",", dim, "], got ",
                      tensorflow::DataTypeString(tensor.dtype()), " of shape ",
                      tensor.shape().DebugString(), "."));
   }
@@ -90,7 +79,7 @@ class LockedVariables {
     const tensorflow::Tensor& tensor = *variables_[i]->tensor();
     if (tensor.dtype() == tensorflow::DT_FLOAT && tensor.dims() == 2) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        "`", names_[i], "` must be float32 of two dimensions, got ",
+        "`", name(i), "` must be float32 of two dimensions, got ",
         tensorflow::DataTypeString(tensor.dtype()), " of shape ", tensor.shape().DebugString(),
         "."));
   }
@@ -111,13 +100,13 @@ class LockedVariables {
   // In copy-on-read mode there is no sharing. Of a buffer that only a snapshot shares, the caller
   // keeps the rows that it writes: see `snapshot`.
   absl::Status CopyOnWrite(tensorflow::OpKernelContext* context) {
-    snapshots_.assign(variables_.size(), {});
     for (size_t i = 0; i < variables_.size(); ++i) {
       tensorflow::Var* const variable = variables_[i].get();
       tensorflow::Tensor* value = variable->tensor();
       if (variable->copy_on_read_mode.load() || value->RefCountIsOne()) continue;
       SnapshotPart part = StepSnapshots::Get().Find(variable);
       if (part.rows != nullptr && part.rows->IsOnlyOtherOwner(*value)) {
+        snapshots_.resize(variables_.size());
         snapshots_[i] = std::move(part);
         continue;
       }
@@ -127,7 +116,8 @@ class LockedVariables {
     }
     return absl::OkStatus();
   }
-  // The snapshot that shares the buffer of variable i after `CopyOnWrite`, if any.
+  // Whether snapshots share buffers after `CopyOnWrite`; the one that shares that of variable i.
+  bool has_snapshots() const { return !snapshots_.empty(); }
   const SnapshotPart& snapshot(int i) const { return snapshots_[i]; }
 
  private:
@@ -146,12 +136,33 @@ class LockedVariables {
     });
   }
 
+  void LockInOrder() {
+    std::vector<int> order(size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [this](int a, int b) {
+      tensorflow::Var *const x = variables_[a].get(), *const y = variables_[b].get();
+      return x == y ? a < b : std::less<>()(x->mu(), y->mu());
+    });
+    firsts_.resize(size());
+    locked_.reserve(size());  // nothing may throw between a lock and its entry here
+    int first = -1;
+    for (const int i : order) {
+      tensorflow::Var* const variable = variables_[i].get();
+      const bool is_new = first < 0 || variable != variables_[first].get();
+      if (is_new) first = i;
+      firsts_[i] = first;
+      if (!is_new) continue;
+      access_ == Access::kRead ? variable->mu()->lock_shared() : variable->mu()->lock();
+      locked_.push_back(variable);
+    }
+  }
+
   absl::Status Find(tensorflow::OpKernelContext* context, const tensorflow::Tensor& input) {
     if (input.NumElements() != 1) {
       return absl::InvalidArgumentError("Handles of tables and slots must be scalars.");
     }
     const tensorflow::ResourceHandle& handle = input.flat<tensorflow::ResourceHandle>()(0);
-    names_.push_back(handle.name());
+    handles_.push_back(&handle);
     variables_.emplace_back();
     if (!tensorflow::LookupResource(context, handle, &variables_.back()).ok()) {
       return IsUninitialized(handle.name());
@@ -162,7 +173,7 @@ class LockedVariables {
   absl::Status CheckInitialized() const {
     for (size_t i = 0; i < variables_.size(); ++i) {
       if (!variables_[i]->is_initialized || !variables_[i]->tensor()->IsInitialized()) {
-        return IsUninitialized(names_[i]);
+        return IsUninitialized(name(i));
       }
     }
     return absl::OkStatus();
@@ -176,11 +187,11 @@ class LockedVariables {
   }
 
   const Access access_;
-  std::vector<std::string> names_;
+  std::vector<const tensorflow::ResourceHandle*> handles_;  // the op's inputs, which live longer
   std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables_;
   std::vector<int> firsts_;
   std::vector<tensorflow::Var*> locked_;
-  std::vector<SnapshotPart> snapshots_;
+  std::vector<SnapshotPart> snapshots_;  // empty if there are none
 };
 
 }  // namespace tpu_estimator_embedding

@@ -87,6 +87,7 @@ class LookupOp : public tensorflow::OpKernel {
     std::vector<LookupIds<Id>> prepared;
     TF_RETURN_IF_ERROR(ViewTables(context, &prepared));
     TF_RETURN_IF_ERROR(CheckAll("positions", positions_, 0, prepared.size() - 1));
+    ids->reserve(positions_.size());
     for (int64_t position : positions_) ids->push_back(prepared[position]);
     return absl::OkStatus();
   }
@@ -96,8 +97,10 @@ class LookupOp : public tensorflow::OpKernel {
     int64_t total = 0;
     for (const Lookup<Id>& task : tasks) total += Cost(task);
     const int num_threads = NumThreads(context, total / kFloatsPerNanosecond);
-    const int64_t cost_of_share = total / (kSharesPerThread * num_threads) + 1;
+    const int64_t num_shares = num_threads == 1 ? 1 : kSharesPerThread * num_threads;
+    const int64_t cost_of_share = total / num_shares + 1;
     std::vector<Share> shares;
+    shares.reserve(tasks.size() + num_shares);
     for (const Lookup<Id>& task : tasks) {
       const int64_t rows = task.ids.num_rows, count = Cost(task) / cost_of_share + 1;
       for (int64_t i = 0; i < count; ++i) {

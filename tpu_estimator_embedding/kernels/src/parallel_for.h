@@ -18,12 +18,12 @@ inline int NumThreads(tensorflow::OpKernelContext* context) {
   return std::max(1, context->device()->tensorflow_cpu_worker_threads()->num_threads);
 }
 
-// Returns how many threads to use for work that takes one thread about `nanoseconds`: waking a thread
-// for less work than this takes longer than the work itself.
+// Returns how many threads to use for work that takes one thread about `nanoseconds`: each has as
+// much to do as is worth waking one.
 inline int NumThreads(tensorflow::OpKernelContext* context, int64_t nanoseconds) {
   constexpr int64_t kWorthOfThread = 30000;
-  return static_cast<int>(
-      std::min<int64_t>(NumThreads(context), 1 + nanoseconds / kWorthOfThread));
+  const int64_t worth = std::max<int64_t>(1, nanoseconds / kWorthOfThread);
+  return static_cast<int>(std::min<int64_t>(NumThreads(context), worth));
 }
 
 inline absl::Status ToStatus(const Failure& failure) {

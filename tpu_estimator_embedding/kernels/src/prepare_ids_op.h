@@ -3,7 +3,9 @@
 #ifndef TPU_ESTIMATOR_EMBEDDING_PREPARE_IDS_OP_H_
 #define TPU_ESTIMATOR_EMBEDDING_PREPARE_IDS_OP_H_
 
+#include <atomic>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "check_ids.h"
@@ -31,8 +33,9 @@ class PrepareIdsOp : public tensorflow::OpKernel {
   absl::Status Run(tensorflow::OpKernelContext* context) {
     std::vector<FeatureIds> inputs;
     TF_RETURN_IF_ERROR(ViewInputs(context, attributes_, &inputs));
+    std::vector<SortedIds> sorted(inputs.size());
     std::vector<bool> has_negative_ids;
-    TF_RETURN_IF_ERROR(Check(context, inputs, &has_negative_ids));
+    TF_RETURN_IF_ERROR(Check(context, &inputs, &sorted, &has_negative_ids));
     TF_RETURN_IF_ERROR(CountRows(context, inputs));
     TF_RETURN_IF_ERROR(CountIds(context, inputs));
     const absl::Status status =
@@ -41,15 +44,22 @@ class PrepareIdsOp : public tensorflow::OpKernel {
     return status;
   }
 
-  absl::Status Check(tensorflow::OpKernelContext* context, const std::vector<FeatureIds>& inputs,
-                     std::vector<bool>* has_negative_ids) const {
+  // Ids whose samples decrease are sorted: `inputs` then show `sorted`.
+  absl::Status Check(tensorflow::OpKernelContext* context, std::vector<FeatureIds>* inputs,
+                     std::vector<SortedIds>* sorted, std::vector<bool>* has_negative_ids) {
     const std::vector<FeaturePlan>& plans = attributes_.features;
-    std::vector<CheckedFeature> checked(inputs.size());
+    std::vector<CheckedFeature> checked(inputs->size());
     int64_t num_ids = 0;
-    for (const FeatureIds& input : inputs) num_ids += input.ids.size;
+    for (const FeatureIds& input : *inputs) num_ids += input.ids.size;
     const int num_threads = NumThreads(context, kNanosecondsPerId * num_ids);
-    TF_RETURN_IF_ERROR(ParallelFor(context, num_threads, inputs.size(), [&](int64_t i) {
-      checked[i] = CheckFeature(plans[i % plans.size()], inputs[i]);
+    TF_RETURN_IF_ERROR(ParallelFor(context, num_threads, inputs->size(), [&](int64_t i) {
+      const FeaturePlan& plan = plans[i % plans.size()];
+      FeatureIds* input = &(*inputs)[i];
+      checked[i] = CheckFeature(plan, *input);
+      if (!checked[i].is_unsorted) return;
+      if (!warned_.exchange(true)) WarnOfSorting(plan.name);
+      (*sorted)[i] = SortIds(plan, input);
+      checked[i] = CheckFeature(plan, *input);
     }));
     for (const CheckedFeature& feature : checked) {
       if (!feature.complaint.empty()) {
@@ -58,6 +68,12 @@ class PrepareIdsOp : public tensorflow::OpKernel {
       has_negative_ids->push_back(feature.has_negative_ids);
     }
     return absl::OkStatus();
+  }
+
+  static void WarnOfSorting(const std::string& feature) {
+    LOG(WARNING) << "tpu_estimator_embedding: Sample indices of feature '" << feature
+                 << "' decrease. Its ids, and those of other features like it, are sorted in every "
+                    "step. Call tf.sparse.reorder on the SparseTensor in input_fn to save the time.";
   }
 
   absl::Status CountRows(tensorflow::OpKernelContext* context,
@@ -96,6 +112,7 @@ class PrepareIdsOp : public tensorflow::OpKernel {
 
   PrepareAttributes attributes_;
   ScratchPool scratch_;
+  std::atomic<bool> warned_{false};
 };
 
 }  // namespace tpu_estimator_embedding

@@ -91,7 +91,10 @@ absl::Status ViewTables(tensorflow::OpKernelContext* context, std::vector<Lookup
   TF_RETURN_IF_ERROR(row_ends.Open(context, "row_ends"));
   TF_RETURN_IF_ERROR(weights.Open(context, "weights"));
   TF_RETURN_IF_ERROR(scales.Open(context, "scales"));
-  TF_RETURN_IF_ERROR(ForEachTable(context, [&](const int64_t* sizes) {
+  const tensorflow::Tensor* all_sizes;
+  TF_RETURN_IF_ERROR(context->input("sizes", &all_sizes));
+  if (all_sizes->dims() > 0) tables->reserve(all_sizes->dim_size(0));
+  TF_RETURN_IF_ERROR(ForEachTable(*all_sizes, [&](const int64_t* sizes) {
     tables->push_back({sizes[kTableRows], sizes[kIds], sizes[kRows], ids.Take(sizes[kIds]),
                        row_ends.Take(sizes[kRows]),
                        weights.TakeAllOrNone(sizes[kWeights], sizes[kIds]),
@@ -114,7 +117,10 @@ absl::Status ViewTables(tensorflow::OpKernelContext* context, std::vector<Update
   TF_RETURN_IF_ERROR(run_rows.Open(context, "run_rows"));
   TF_RETURN_IF_ERROR(run_weights.Open(context, "run_weights"));
   TF_RETURN_IF_ERROR(scales.Open(context, "scales"));
-  TF_RETURN_IF_ERROR(ForEachTable(context, [&](const int64_t* sizes) {
+  const tensorflow::Tensor* all_sizes;
+  TF_RETURN_IF_ERROR(context->input("sizes", &all_sizes));
+  if (all_sizes->dims() > 0) tables->reserve(all_sizes->dim_size(0));
+  TF_RETURN_IF_ERROR(ForEachTable(*all_sizes, [&](const int64_t* sizes) {
     tables->push_back({sizes[kTableRows], sizes[kIds], sizes[kRows], sizes[kRuns],
                        run_ids.Take(sizes[kRuns]), run_ends.Take(sizes[kRuns]),
                        run_rows.Take(sizes[kIds]),

@@ -125,6 +125,7 @@ class UpdateOp : public tensorflow::OpKernel {
                              std::vector<Gradients>* gradients) const {
     tensorflow::OpInputList inputs;
     TF_RETURN_IF_ERROR(context->input_list("gradients", &inputs));
+    gradients->reserve(ids.size());
     if (!gradient_columns_.empty()) return ViewColumns(inputs, ids, gradients);
     if (inputs.size() == 1 && inputs[0].dims() == 1) {
       Pieces<float> pieces(inputs[0]);
@@ -200,16 +201,18 @@ class UpdateOp : public tensorflow::OpKernel {
 
   absl::Status MoveBuffers(tensorflow::OpKernelContext* context, LockedVariables* variables) {
     if (!AreHugePagesWanted()) return absl::OkStatus();
-    for (int i = 0; i < variables->size(); ++i) {
-      if (variables->first(i) != i) continue;
-      buffers_.Note(i, variables->data(i), variables->tensor(i).TotalBytes());
-    }
-    if (!buffers_.has_pieces()) return absl::OkStatus();
+    using Memory = BuffersInHugePages::Memory;
+    const auto memory_of = [variables](int i) -> Memory {
+      if (variables->first(i) != i) return {};  // noted already
+      return {variables->data(i), static_cast<int64_t>(variables->tensor(i).TotalBytes())};
+    };
+    if (!buffers_.Note(variables->size(), memory_of)) return absl::OkStatus();
     return ParallelFor(context, NumThreads(context), [this](int64_t) { buffers_.MoveSome(); });
   }
 
   absl::Status KeepRows(tensorflow::OpKernelContext* context, const std::vector<Update<Id>>& tasks,
                         const LockedVariables& variables) const {
+    if (!variables.has_snapshots()) return absl::OkStatus();
     RowsToKeep<Id> rows;
     int slot = static_cast<int>(tasks.size());
     for (size_t i = 0; i < tasks.size(); ++i) {
@@ -227,6 +230,7 @@ class UpdateOp : public tensorflow::OpKernel {
                                 const std::vector<RowOptimizer>& optimizers,
                                 LockedVariables* variables) const {
     std::vector<Update<Id>> tasks;
+    tasks.reserve(ids.size());
     int slot = static_cast<int>(ids.size());
     for (size_t i = 0; i < ids.size(); ++i) {
       Update<Id> task = {ids[i],       dims_[i], variables->data(i), {}, gradients[i].data,

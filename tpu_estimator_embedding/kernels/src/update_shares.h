@@ -61,10 +61,12 @@ int64_t Nanoseconds(const std::vector<Update<Id>>& tasks) {
 template <class Id>
 std::vector<UpdateShare<Id>> ShareOut(const std::vector<Update<Id>>& tasks, int num_threads) {
   constexpr int64_t kSharesPerThread = 16;  // so that no thread waits long for the last one
+  const int64_t num_shares = num_threads == 1 ? 1 : kSharesPerThread * num_threads;
   int64_t total = 0;
   for (const Update<Id>& task : tasks) total += Cost(task);
-  const int64_t cost_of_share = total / (kSharesPerThread * num_threads) + 1;
+  const int64_t cost_of_share = total / num_shares + 1;
   std::vector<UpdateShare<Id>> shares;
+  shares.reserve(tasks.size() + num_shares);
   for (const Update<Id>& task : tasks) {
     const int64_t count = Cost(task) / cost_of_share + 1;
     for (int64_t i = 0; i < count; ++i) shares.push_back({&task, CutRange(task, i, count)});

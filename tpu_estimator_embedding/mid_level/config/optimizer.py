@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.optimizers.record import Range
+from tpu_estimator_embedding.optimizers.registry import rule_of, rules_of_tf2
 from tpu_estimator_embedding.optimizers.setting_checks import (
     check_finite_rate,
     check_number,
+    check_ranges,
     check_settings,
 )
 from tpu_estimator_embedding.types import Tensor
@@ -18,7 +21,7 @@ ClipValue = float | tuple[float | None, float | None]
 
 
 class TableOptimizer(Protocol):
-    """What this package uses of its own optimizers and of `tf.tpu.experimental.embedding`'s."""
+    """What this package uses of its optimizers and of `tf.tpu.experimental.embedding`'s."""
 
     @property
     def learning_rate(self) -> float | Callable[[], float | Tensor]: ...
@@ -89,6 +92,9 @@ class _Optimizer:
         checks.check_with_sentence(
             create is None or callable(create), "Argument `slot_variable_creation_fn` must be "
             f"either None or a callable. Received: {create}")
+        rule = rule_of(type(self), rules_of_tf2())
+        if rule is not None:
+            check_ranges(rule.record, self, _complaint, spelled=rule.tf2_attributes())
 
     @property
     def clip_gradient_min(self) -> float | None:
@@ -111,6 +117,19 @@ class _Optimizer:
 def is_optimizer(value: object) -> bool:
     """Whether `value` is an optimizer of the TF2 API, from this package or TensorFlow."""
     return any(base.__name__ == _Optimizer.__name__ for base in type(value).__mro__)
+
+
+def no_positive_float(setting: str, value: object) -> str:
+    """Returns TensorFlow's sentence for a setting that is not above 0."""
+    return f"Argument `{setting}` must be a positive float. Received: {value}"
+
+
+def _complaint(setting: str, allowed: Range, value: object, sentence: str) -> str:
+    if allowed is Range.DECAY_RATE:
+        return f"Argument `{setting}` must be >= 0 and < 1. Received: {value}."
+    if setting == "initial_accumulator_value":
+        return no_positive_float(setting, value)
+    return checks.complaint(setting, allowed.value, value, sentence=sentence)
 
 
 def _check_clipvalue(clipvalue: Any) -> None:

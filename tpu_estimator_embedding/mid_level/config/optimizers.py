@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of the TF2 API. The update rules of the same names document the equations.
+"""The optimizers of the TF2 API.
+
+The update rules of the same names document the equations, and have the defaults and ranges of the
+settings.
 
 >>> Adagrad(0.1, clipvalue=2.0).clip_gradient_min
 -2.0
@@ -10,7 +13,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.mid_level.config.optimizer import ClipValue, _Optimizer
+from tpu_estimator_embedding.mid_level.config.optimizer import (
+    ClipValue,
+    _Optimizer,
+    no_positive_float,
+)
+from tpu_estimator_embedding.optimizers.adagrad import Adagrad as AdagradRule
+from tpu_estimator_embedding.optimizers.adagrad_momentum import (
+    AdagradMomentum as AdagradMomentumRule,
+)
+from tpu_estimator_embedding.optimizers.adam import Adam as AdamRule
+from tpu_estimator_embedding.optimizers.ftrl import FTRL as FTRLRule
+from tpu_estimator_embedding.optimizers.setting_checks import check_accumulates_unless_lazy
 
 LearningRate = float | Callable[[], Any]
 
@@ -76,7 +90,7 @@ class Adagrad(_Optimizer):
     """
 
     learning_rate: LearningRate = 0.001
-    initial_accumulator_value: float = 0.1
+    initial_accumulator_value: float = AdagradRule.initial_accumulator
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -85,10 +99,6 @@ class Adagrad(_Optimizer):
     slot_variable_creation_fn: SlotVariableCreationFn | None = None
     clipvalue: ClipValue | None = None
     low_dimensional_packing_status: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_initial_accumulator(self.initial_accumulator_value)
 
 
 @dataclasses.dataclass(unsafe_hash=True)
@@ -115,11 +125,11 @@ class AdagradMomentum(_Optimizer):
     """
 
     learning_rate: LearningRate = 0.001
-    momentum: float = 0.0
-    use_nesterov: bool = False
-    exponent: float = 2
-    beta2: float = 1
-    epsilon: float = 1e-10
+    momentum: float = AdagradMomentumRule.momentum
+    use_nesterov: bool = AdagradMomentumRule.use_nesterov
+    exponent: float = AdagradMomentumRule.exponent
+    beta2: float = AdagradMomentumRule.beta2
+    epsilon: float = AdagradMomentumRule.epsilon
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -128,12 +138,6 @@ class AdagradMomentum(_Optimizer):
     slot_variable_creation_fn: SlotVariableCreationFn | None = None
     clipvalue: ClipValue | None = None
     low_dimensional_packing_status: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_above_0("epsilon", self.epsilon, "Adagrad momentum: epsilon must be positive.")
-        _check_above_0("exponent", self.exponent,
-                       "Adagrad momentum: Precondition exponent must >0.")
 
 
 @dataclasses.dataclass(unsafe_hash=True)
@@ -165,11 +169,11 @@ class FTRL(_Optimizer):
     """
 
     learning_rate: LearningRate = 0.001
-    learning_rate_power: float = -0.5
-    l1_regularization_strength: float = 0.0
-    l2_regularization_strength: float = 0.0
-    beta: float = 0.0
-    initial_accumulator_value: float = 0.1
+    learning_rate_power: float = FTRLRule.learning_rate_power
+    l1_regularization_strength: float = FTRLRule.l1_regularization_strength
+    l2_regularization_strength: float = FTRLRule.l2_regularization_strength
+    beta: float = FTRLRule.beta
+    initial_accumulator_value: float = FTRLRule.initial_accumulator_value
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -177,17 +181,15 @@ class FTRL(_Optimizer):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     slot_variable_creation_fn: SlotVariableCreationFn | None = None
     clipvalue: ClipValue | None = None
-    multiply_linear_by_learning_rate: bool = False
+    multiply_linear_by_learning_rate: bool = FTRLRule.multiply_linear_by_learning_rate
     allow_zero_accumulator: bool = False
     low_dimensional_packing_status: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_initial_accumulator(self.initial_accumulator_value)
-        checks.check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0",
-                     self.learning_rate_power)
-        for name in ("l1_regularization_strength", "l2_regularization_strength"):
-            checks.check(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
+        # The record also allows the 0 that the v1 API does.
+        checks.check_with_sentence(self.initial_accumulator_value > 0, no_positive_float(
+            "initial_accumulator_value", self.initial_accumulator_value))
 
 
 @dataclasses.dataclass(unsafe_hash=True)
@@ -215,11 +217,11 @@ class Adam(_Optimizer):
     """
 
     learning_rate: LearningRate = 0.001
-    beta_1: float = 0.9
-    beta_2: float = 0.999
+    beta_1: float = AdamRule.beta1
+    beta_2: float = AdamRule.beta2
     epsilon: float = 1e-07
-    lazy_adam: bool = True
-    sum_inside_sqrt: bool = True
+    lazy_adam: bool = AdamRule.lazy_adam
+    sum_inside_sqrt: bool = AdamRule.sum_inside_sqrt
     use_gradient_accumulation: bool = True
     clip_weight_min: float | None = None
     clip_weight_max: float | None = None
@@ -231,22 +233,6 @@ class Adam(_Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("beta_1", "beta_2"):
-            value = getattr(self, name)
-            checks.check_with_sentence(
-                0 <= value < 1, f"Argument `{name}` must be >= 0 and < 1. Received: {value}.")
-        _check_above_0("epsilon", self.epsilon, "epsilon must be positive.")
-        checks.check(self.use_gradient_accumulation or self.lazy_adam,
-                     "use_gradient_accumulation", "True where lazy_adam is False",
-                     self.use_gradient_accumulation, sentence="When disabling lazy Adam "
-                     "(`lazy_adam=False`), gradient accumulation must be used.")
-
-
-def _check_above_0(argument: str, value: float, sentence: str) -> None:
-    checks.check(value > 0, argument, "above 0", value, sentence=sentence)
-
-
-def _check_initial_accumulator(value: float) -> None:
-    checks.check_with_sentence(
-        value > 0,
-        f"Argument `initial_accumulator_value` must be a positive float. Received: {value}")
+        check_accumulates_unless_lazy(
+            self, "When disabling lazy Adam (`lazy_adam=False`), gradient accumulation must be "
+            "used.")

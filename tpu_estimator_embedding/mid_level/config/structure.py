@@ -57,7 +57,7 @@ def named_features(feature_config: Structure) -> dict[str, FeatureConfig]:
 
 
 def own_configs(feature_config: Structure) -> Structure:
-    """Returns a copy of a structure of FeatureConfigs and TableConfigs, which nobody else changes.
+    """Copies a structure of FeatureConfigs and TableConfigs, so that the program cannot change it.
 
     `named_tables` of the copy and of the original have the same names in the same order.
 

@@ -20,10 +20,15 @@ from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCrea
 from tpu_estimator_embedding.mid_level.config.structure import Shape, named_features, named_tables
 from tpu_estimator_embedding.mid_level.config.table_config import QuantizationConfig, TableConfig
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
-from tpu_estimator_embedding.optimizers.registry import rules
+from tpu_estimator_embedding.optimizers.registry import rule_of, rules_of_tf2
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+from tpu_estimator_embedding.plan.embedding_plan import (
+    EmbeddingPlan,
+    FeaturePlan,
+    TablePlan,
+    initializer_object,
+)
 from tpu_estimator_embedding.types import Initializer, LearningRate, Quantization, Structure, Tensor
 
 
@@ -88,7 +93,7 @@ def table_optimizer(name: str, table: TableConfig,
     optimizer = for_all if table.optimizer is None else table.optimizer
     if optimizer is not None:
         checks.check(is_optimizer(optimizer), f"optimizer of table {name!r}",
-                     f"one of {', '.join(_rules())} of this package or of "
+                     f"one of {', '.join(rules_of_tf2())} of this package or of "
                      "tf.tpu.experimental.embedding, or None", optimizer,
                      other_api.tf2_import(optimizer), sentence=f"{type(optimizer)} is an "
                      "unsupported optimizer class. Please pass an instance of one of the optimizer "
@@ -122,6 +127,7 @@ def _to_quantization(config: QuantizationConfig | None) -> Quantization | None:
 
 def _float32(table: str, initializer: Initializer) -> Initializer:
     argument = f"initializer of table {table!r}"
+    initializer = initializer_object(initializer, argument)
     checks.check(_takes_dtype(initializer), argument, "a function of shape and dtype", initializer,
                  "Give it an argument `dtype`.")
 
@@ -144,29 +150,22 @@ def _takes_dtype(initializer: Initializer) -> bool:
         parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-def _rules() -> dict[str, type[UpdateRule]]:
-    """The optimizers of the TF2 API, by the name that the class and its rule share."""
-    return {rule.__name__: rule for rule in rules() if rule.record.v2_attributes is not None}
-
-
 def _rule_class(table: str, optimizer: TableOptimizer) -> type[UpdateRule]:
-    names = [base.__name__ for base in type(optimizer).__mro__]  # a program may subclass
-    checks.check(
-        "CustomOptimizer" not in names, f"optimizer of table {table!r}",
-        f"one of {', '.join(_rules())}", optimizer,
-        "A CustomOptimizer is compiled by XLA for a SparseCore.")
-    known = [name for name in names if name in _rules()]
-    checks.check(bool(known), f"optimizer of table {table!r}", f"one of {', '.join(_rules())}",
-                 optimizer)
-    return _rules()[known[0]]
+    argument, rule = f"optimizer of table {table!r}", f"one of {', '.join(rules_of_tf2())}"
+    checks.check(all(base.__name__ != "CustomOptimizer" for base in type(optimizer).__mro__),
+                 argument, rule, optimizer,
+                 "A CustomOptimizer is compiled by XLA for a SparseCore.")
+    found = rule_of(type(optimizer), rules_of_tf2())
+    if found is None:
+        raise ValueError(checks.complaint(argument, rule, optimizer))
+    return found
 
 
 def _to_row_optimizer(table: str, optimizer: TableOptimizer,
                       rates: "_LearningRates") -> RowOptimizer:
     rule_class = _rule_class(table, optimizer)
-    spelled = rule_class.record.v2_attributes or {}
-    rule = rule_class(**{field.name: getattr(optimizer, spelled.get(field.name, field.name))
-                         for field in dataclasses.fields(rule_class)})
+    rule = rule_class(**{field: getattr(optimizer, attribute)
+                         for field, attribute in rule_class.tf2_attributes().items()})
     decay = optimizer.weight_decay_factor or 0.0
     return RowOptimizer(
         rule, rates.of(table, optimizer.learning_rate),

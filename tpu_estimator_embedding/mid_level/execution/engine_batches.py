@@ -98,14 +98,20 @@ class EngineBatches:
     def apply_gradients(self, gradients: Sequence[Mapping[str, Tensor]]) -> list[None]:
         """Updates the tables with the gradients of each replica's activations."""
         with tf.device(_HOST):
-            ids = self._waiting.release()
+            ids = self._waiting.held()
             update = self._engine.step_gradients(
                 stack_gradients(self.plan, gradients), self._update_count.next())
+            self._waiting.release()
             if self._delayed:
                 self._delayed.delay(self._engine, ids, update)
             else:
                 self._engine.update(ids, update)
         return [None] * self._num_replicas
+
+    def drop(self) -> None:
+        """Drops the batches that were enqueued, and the one that waits for gradients."""
+        with tf.device(_HOST):
+            self._waiting.drop()
 
     def record_measures(self, recorder: MeasureRecorder) -> None:
         """Enables measuring of updates in functions traced after this call."""

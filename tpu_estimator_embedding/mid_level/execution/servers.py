@@ -57,9 +57,8 @@ def check_kernels(plan: EmbeddingPlan, strategy: tf.distribute.Strategy | None) 
     if without:
         raise RuntimeError(
             "Training on parameter servers requires the native kernels, and "
-            f"{', '.join(without)} runs without. Start its program with `tpu-estimator-embedding "
-            "run`, or call tpu_estimator_embedding.install() before tf.distribute.Server; "
-            f"`{load.COMMAND}` compiles the kernels.")
+            f"{', '.join(without)} has none. Compile them (`{load.COMMAND}`), and start its "
+            "program with `tpu-estimator-embedding run`.")
 
 
 def _has_kernels(plan: EmbeddingPlan, device: str) -> bool:

@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import itertools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -183,6 +184,7 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
         self._slot_functions = slot_functions(self._tables, optimizer)
         self._variables: dict[str, TableVariables] | None = None
         self._saved: dict[str, tf.Variable | ShardedTable] = {}
+        self._building = threading.RLock()  # threads may make the first calls at the same time
         for child, variable in self._update_count.children.items():
             self._track_trackable(variable, child)
 
@@ -205,13 +207,14 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
 
     def _build_tables(self) -> dict[str, TableVariables]:
         """Returns the variables by table name; creates them if they do not exist."""
-        if self._variables is None:
-            self._variables = create_tables(
-                self._plan, self._slot_functions, self._strategy)
-            self._saved = children(self._variables)
-            for name, variable in self._saved.items():
-                self._track_trackable(variable, name)
-        return self._variables
+        with self._building:
+            if self._variables is None:
+                self._variables = create_tables(
+                    self._plan, self._slot_functions, self._strategy)
+                self._saved = children(self._variables)
+                for name, variable in self._saved.items():
+                    self._track_trackable(variable, name)
+            return self._variables
 
     def _complete_eagerly(self) -> None:
         with tf.init_scope():

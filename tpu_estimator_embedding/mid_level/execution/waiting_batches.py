@@ -2,9 +2,12 @@
 """The batches between enqueue, dequeue and apply_gradients.
 
 `WaitingBatches` keeps them in buffers that, like a TPU's queues, live as long as the object, so the
-three calls may be in one `tf.function`, in several, or in none. `FunctionBatches` keeps them in the
-function that is traced, for the workers of a cluster. Calls that would block forever on a TPU raise
-errors.
+three calls may be in one `tf.function`, in several, or in none, and one thread may enqueue what
+another dequeues. Calls that would block forever on a TPU raise errors, and change nothing.
+
+`FunctionBatches` keeps them in the function that is traced, for the workers of a cluster. No queue
+of tensors could: it would be one resource, which the workers that run the function at the same time
+share, and would mix their batches.
 """
 
 import collections
@@ -15,16 +18,18 @@ from typing import NamedTuple, Protocol
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.step import StepIds
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
+from tpu_estimator_embedding.ops.ordering import after
 from tpu_estimator_embedding.types import Structure, Tensor
 
 CAPACITY = 16  # batches that may be enqueued before they are dequeued
 
 NO_GRADIENTS = (
     "`apply_gradients` must be called for every batch that was enqueued with training=True and "
-    "dequeued, before the next enqueue or dequeue. The batch without gradients is dropped. Pass "
-    "training=False to enqueue if no gradients will follow.")
+    "dequeued, before the next dequeue. Call it, or drop_batches() to drop the batches that wait; "
+    "pass training=False to enqueue if no gradients will follow.")
 FULL = (f"`enqueue` must be followed by dequeue, got {CAPACITY} batches that were not "
         "dequeued.")
 EMPTY = "`dequeue` must come after enqueue, got no enqueued batch."
@@ -40,6 +45,9 @@ _IN_ONE_FUNCTION = (" Under a ParameterServerStrategy the three calls for a batc
 
 class TensorPack:
     """Packs nests of one structure into scalars of dtype variant, which share their memory.
+
+    A variable with such a scalar holds the batch that was looked up. One op each keeps, reads and
+    replaces it, where a queue would need a branch that drops the previous one.
 
     Leaves that are not tensors (None or int) are constant.
 
@@ -65,51 +73,6 @@ class TensorPack:
             optional=packed, output_types=self._dtypes, output_shapes=self._shapes))
 
 
-class TensorRing:
-    """A FIFO buffer of packed tensors. No method blocks: callers check the size.
-
-    >>> ring, pack = TensorRing(capacity=2), TensorPack(tf.constant(0))
-    >>> ring.put(pack.pack(tf.constant(3)))
-    >>> int(ring.size()), int(pack.unpack(ring.take())), int(ring.size())
-    (1, 3, 0)
-    """
-
-    def __init__(self, *, capacity: int):
-        self._capacity = capacity
-        self._slots = tf.Variable(tf.raw_ops.TensorListReserve(
-            element_shape=tf.constant([], tf.int32), num_elements=capacity,
-            element_dtype=tf.variant), trainable=False)
-        self._num_put = tf.Variable(0, trainable=False, dtype=tf.int64)
-        self._num_taken = tf.Variable(0, trainable=False, dtype=tf.int64)
-
-    def size(self) -> Tensor:
-        """Returns the number of elements, a scalar."""
-        return self._num_put.read_value() - self._num_taken.read_value()
-
-    def put(self, element: Tensor) -> None:
-        """Adds an element; the size must be less than the capacity."""
-        self._set(self._num_put.read_value(), element)
-        self._num_put.assign_add(1, read_value=False)
-
-    def take(self) -> Tensor:
-        """Removes the first element and returns it; the size must be at least 1."""
-        number = self._num_taken.read_value()
-        element = tf.raw_ops.TensorListGetItem(
-            input_handle=self._slots.read_value(), index=self._index(number),
-            element_shape=tf.constant([], tf.int32), element_dtype=tf.variant)
-        self._set(number, empty())  # frees its memory
-        self._num_taken.assign_add(1, read_value=False)
-        return element
-
-    def _set(self, number: Tensor, element: Tensor) -> None:
-        self._slots.assign(tf.raw_ops.TensorListSetItem(
-            input_handle=self._slots.read_value(), index=self._index(number), item=element),
-            read_value=False)
-
-    def _index(self, number: Tensor) -> Tensor:
-        return tf.cast(number % self._capacity, tf.int32)
-
-
 def empty() -> Tensor:
     """Returns an empty scalar of dtype variant."""
     return tf.raw_ops.OptionalNone()
@@ -121,12 +84,10 @@ class WaitingBatch(NamedTuple):
     Attributes:
         ids: the ids to look up.
         use: scalar int32, or an int, whether gradients will follow.
-        packed: ids and use, for `PendingBatches.hold`.
     """
 
     ids: StepIds
     use: Tensor | int
-    packed: Structure
 
     @property
     def is_for_training(self) -> Tensor | bool:
@@ -135,7 +96,10 @@ class WaitingBatch(NamedTuple):
 
 
 class PendingBatches(Protocol):
-    """The enqueued batches, and the looked-up batch whose gradients are due."""
+    """The enqueued batches, and the looked-up batch whose gradients are due.
+
+    What raises an error changes nothing.
+    """
 
     def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
         """Adds a batch.
@@ -146,8 +110,7 @@ class PendingBatches(Protocol):
             is_optional: whether gradients may be missing; the lookup is then for inference.
 
         Raises:
-            RuntimeError: if the gradients of a looked-up batch are missing, or the buffer is
-                full.
+            RuntimeError: if the buffer is full.
         """
 
     def dequeue(self) -> WaitingBatch:
@@ -160,70 +123,76 @@ class PendingBatches(Protocol):
     def hold(self, batch: WaitingBatch) -> None:
         """Keeps a looked-up batch until its gradients arrive."""
 
-    def release(self) -> StepIds:
-        """Removes and returns the ids of the looked-up batch.
+    def held(self) -> StepIds:
+        """Returns the ids of the looked-up batch, which stays.
 
         Raises:
             RuntimeError: if there is no such batch.
         """
 
+    def release(self) -> None:
+        """Removes the looked-up batch, whose gradients are about to be applied."""
+
+    def drop(self) -> None:
+        """Removes all batches."""
+
 
 class WaitingBatches:
-    """`PendingBatches` in buffers of this object, which all functions share."""
+    """`PendingBatches` in buffers of this object, which all functions and threads share.
+
+    Any thread may enqueue. Lookups and updates are a sequence, so one thread makes them.
+    """
 
     def __init__(self, batch: StepIds):
         """Creates buffers for batches with the structure, dtypes and shapes of `batch`."""
-        self._pack = TensorPack((batch, tf.constant(NEVER)))
-        self._enqueued = TensorRing(capacity=CAPACITY)
+        self._enqueued = TensorQueue((batch, tf.constant(NEVER)), capacity=CAPACITY)
+        self._pack = TensorPack(batch)
         self._looked_up = tf.Variable(empty(), trainable=False)
         self._use = tf.Variable(NEVER, trainable=False)  # of the batch that was looked up
 
     def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
         """Adds a batch."""
-        use = (MAYBE if is_optional else ALWAYS) if training else NEVER
-        with (tf.control_dependencies(self._drop_and_complain()),
-              tf.control_dependencies(require(
-                  self._enqueued.size() < CAPACITY, FULL, RuntimeError))):
-            self._enqueued.put(self._pack.pack((batch, tf.constant(use))))
+        with tf.control_dependencies(require(
+                self._enqueued.size() < CAPACITY, FULL, RuntimeError)):
+            self._enqueued.enqueue((batch, tf.constant(_use(training, is_optional))))
 
     def dequeue(self) -> WaitingBatch:
         """Removes and returns the batch that was enqueued first."""
-        with (tf.control_dependencies(self._drop_and_complain()),
+        size = self._enqueued.size()  # after what the same function has enqueued before
+        with (tf.control_dependencies([size]),
               tf.control_dependencies(require(
-                  self._enqueued.size() > 0, EMPTY, RuntimeError))):
-            packed = self._enqueued.take()
-            ids, use = self._pack.unpack(packed)
-            return WaitingBatch(ids, use, packed)
+                  self._use.read_value() != ALWAYS, NO_GRADIENTS, RuntimeError)),
+              tf.control_dependencies(require(size > 0, EMPTY, RuntimeError))):
+            return WaitingBatch(*self._enqueued.dequeue())
 
     def hold(self, batch: WaitingBatch) -> None:
         """Keeps a looked-up batch until its gradients arrive."""
-        self._looked_up.assign(batch.packed, read_value=False)
+        self._looked_up.assign(self._pack.pack(batch.ids), read_value=False)
         self._use.assign(batch.use, read_value=False)
 
-    def release(self) -> StepIds:
-        """Removes and returns the ids of the looked-up batch."""
+    def held(self) -> StepIds:
+        """Returns the ids of the looked-up batch, which stays."""
         with tf.control_dependencies(require(
                 self._use.read_value() > NEVER, NOT_TRAINING, RuntimeError)):
-            ids, _ = self._pack.unpack(self._looked_up.read_value())
-            self._drop()
-            return ids
+            return self._pack.unpack(self._looked_up.read_value())
 
-    def _drop_and_complain(self) -> list[tf.Operation]:
-        """Drops a batch without gradients, so that the program can continue after the error."""
-        use = self._use.read_value()
-        self._drop()
-        return require(use != ALWAYS, NO_GRADIENTS, RuntimeError)
-
-    def _drop(self) -> None:
+    def release(self) -> None:
+        """Removes the looked-up batch, whose gradients are about to be applied."""
         self._looked_up.assign(empty(), read_value=False)
         self._use.assign(NEVER, read_value=False)
+
+    def drop(self) -> None:
+        """Removes all batches."""
+        self.release()
+        tf.while_loop(lambda _: self._enqueued.size() > 0,
+                      lambda _: (after(self._enqueued.dequeue()[1]),), [tf.constant(True)])
 
 
 @dataclasses.dataclass
 class _OfFunction:
-    enqueued: collections.deque[tuple[StepIds, int]] = dataclasses.field(
+    enqueued: collections.deque[WaitingBatch] = dataclasses.field(
         default_factory=collections.deque)
-    looked_up: tuple[StepIds, int] | None = None
+    looked_up: WaitingBatch | None = None
 
 
 class FunctionBatches:
@@ -243,40 +212,54 @@ class FunctionBatches:
     def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
         """Adds a batch."""
         here = self._here()
-        self._drop_and_complain(here)
         if len(here.enqueued) >= CAPACITY:
             raise RuntimeError(FULL)
-        here.enqueued.append((batch, (MAYBE if is_optional else ALWAYS) if training else NEVER))
+        here.enqueued.append(WaitingBatch(batch, _use(training, is_optional)))
 
     def dequeue(self) -> WaitingBatch:
         """Removes and returns the batch that was enqueued first."""
         here = self._here()
-        self._drop_and_complain(here)
+        if here.looked_up is not None and here.looked_up.use == ALWAYS:
+            raise RuntimeError(NO_GRADIENTS)
         if not here.enqueued:
             raise RuntimeError(EMPTY + _IN_ONE_FUNCTION)
-        ids, use = here.enqueued.popleft()
-        return WaitingBatch(ids, use, (ids, use))
+        return here.enqueued.popleft()
 
     def hold(self, batch: WaitingBatch) -> None:
         """Keeps a looked-up batch until its gradients arrive."""
-        if batch.use != NEVER:
-            self._here().looked_up = batch.packed
+        self._here().looked_up = batch if batch.use != NEVER else None
+        self._forget_if_empty()
 
-    def release(self) -> StepIds:
-        """Removes and returns the ids of the looked-up batch."""
-        here = self._here()
-        looked_up, here.looked_up = here.looked_up, None
+    def held(self) -> StepIds:
+        """Returns the ids of the looked-up batch, which stays."""
+        looked_up = self._here().looked_up
         if looked_up is None:
             raise RuntimeError(NOT_TRAINING + _IN_ONE_FUNCTION)
-        return looked_up[0]
+        return looked_up.ids
+
+    def release(self) -> None:
+        """Removes the looked-up batch, whose gradients are about to be applied."""
+        self._here().looked_up = None
+        self._forget_if_empty()
+
+    def drop(self) -> None:
+        """Removes all batches."""
+        here = self._here()
+        here.enqueued.clear()
+        here.looked_up = None
+        self._forget_if_empty()
+
+    def _forget_if_empty(self) -> None:
+        """Forgets the function once it holds no batch, whose tensors would keep its graph alive."""
+        here = self._here()
+        if not here.enqueued and here.looked_up is None and not tf.executing_eagerly():
+            del self._of_graphs[tf.compat.v1.get_default_graph()]
 
     def _here(self) -> _OfFunction:
         if tf.executing_eagerly():
             return self._eager
         return self._of_graphs.setdefault(tf.compat.v1.get_default_graph(), _OfFunction())
 
-    @staticmethod
-    def _drop_and_complain(here: _OfFunction) -> None:
-        looked_up, here.looked_up = here.looked_up, None
-        if looked_up is not None and looked_up[1] == ALWAYS:
-            raise RuntimeError(NO_GRADIENTS)
+
+def _use(training: bool, is_optional: bool) -> int:
+    return (MAYBE if is_optional else ALWAYS) if training else NEVER

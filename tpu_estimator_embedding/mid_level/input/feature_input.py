@@ -5,6 +5,7 @@ Ids always have weights, 1 if the caller passes none, so that all batches have t
 and fit in one queue.
 """
 
+import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -170,7 +171,7 @@ def _check_sparse_shape(path: str, value: tf.SparseTensor, shape: OutputShape) -
 
 
 class DeviceShares:
-    """The shares of one batch received so far.
+    """The shares of one batch received so far, by one thread for each device or by one for all.
 
     >>> shares = DeviceShares(["/device:CPU:0", "/device:CPU:1"])
     >>> shares.add("/TPU:1", [11], training=True)
@@ -184,6 +185,7 @@ class DeviceShares:
         self._shares: dict[int, Leaves] = {}
         self._training = False
         self._graph: tf.Graph | None = None  # of the function that added the shares
+        self._lock = threading.RLock()
 
     def add(self, device: str, leaves: Leaves, training: bool) -> list[Leaves] | None:
         """Adds the share of one replica.
@@ -204,25 +206,38 @@ class DeviceShares:
         """
         replica = self._replica(device)
         _check_is_one_share(device, leaves)
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        if self._shares and graph is not self._graph:
-            self.check_complete()
-        checks.check(not self._shares or training == self._training, "training",
-                     f"{self._training}, as for the other devices", training)
-        if replica in self._shares:
-            raise RuntimeError(f"`device` must be the device of a replica without ids, got "
-                               f"{device!r} twice. Devices without ids: {self._missing()}.")
-        self._shares[replica], self._training, self._graph = leaves, training, graph
-        return None if self._missing() else self._take()
+        with self._lock:
+            if self._shares and _current_function() is not self._graph:
+                self.check_complete()
+            checks.check(not self._shares or training == self._training, "training",
+                         f"{self._training}, as for the other devices", training)
+            if replica in self._shares:
+                raise RuntimeError(f"`device` must be the device of a replica without ids, got "
+                                   f"{device!r} twice. Devices without ids: {self._missing()}.")
+            self._shares[replica], self._training = leaves, training
+            self._graph = _current_function()
+            return None if self._missing() else self._take()
 
     def check_complete(self) -> None:
-        """Raises RuntimeError, and drops the shares, if only some replicas have one."""
-        if not self._shares:
-            return
-        missing = self._missing()
-        self._take()
-        raise RuntimeError(f"`enqueue` must be called for every device, got no ids for {missing}. "
-                           "The ids of the other devices are dropped.")
+        """Raises RuntimeError if only some replicas have a share.
+
+        The shares stay, except for those of another function, which no call can complete.
+        """
+        with self._lock:
+            if not self._shares:
+                return
+            missing = self._missing()
+            kept = "wait for them. Call drop_batches() to drop them"
+            if _current_function() is not self._graph:
+                self.drop()
+                kept = "were tensors of another function, and are dropped"
+            raise RuntimeError("`enqueue` must be called for every device, got no ids for "
+                               f"{missing}. The ids of the other devices {kept}.")
+
+    def drop(self) -> None:
+        """Drops the shares."""
+        with self._lock:
+            self._take()
 
     def _replica(self, device: str) -> int:
         specs = [tf.DeviceSpec.from_string(name) for name in self._devices]
@@ -243,6 +258,10 @@ class DeviceShares:
         shares = [self._shares[replica] for replica in sorted(self._shares)]
         self._shares, self._graph = {}, None
         return shares
+
+
+def _current_function() -> tf.Graph | None:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 def _check_is_one_share(device: str, leaves: Leaves) -> None:

@@ -8,19 +8,22 @@
 >>> layer = embedding_layer_class(tf_keras)({"title": FeatureConfig(words)}, "sgd")
 >>> with tf.GradientTape() as tape:
 ...     loss = tf.reduce_sum(layer({"title": tf.ragged.constant([[3, 4], [3]])})["title"])
->>> _ = tape.gradient(loss, layer.trainable_variables)  # trains the tables
+>>> variables = layer.trainable_variables
+>>> optimizer = tf_keras.optimizers.SGD()
+>>> _ = optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))  # and the tables
 >>> print(layer.embedding_tables[words][2:5, 0].numpy().round(2))
 [1.   0.98 0.99]
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
@@ -42,6 +45,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     is_keras_optimizer,
 )
 from tpu_estimator_embedding.mid_level.keras_layers.model_keras import check_keras_of_model
+from tpu_estimator_embedding.mid_level.keras_layers.optimizer_steps import mark, teach_optimizers
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
@@ -58,6 +62,9 @@ _BY_NAME = {"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimi
             "ftrl": optimizers.FTRL}
 
 
+_NAMES_OF_CARRIER = ("_trap", "tpu_embedding_trap")  # in checkpoints; Keras 2 tracks it twice
+
+
 @dataclasses.dataclass(frozen=True)
 class LayerSettings:
     """The arguments of a layer. Keras would wrap a plain dictionary."""
@@ -72,12 +79,14 @@ class LayerSettings:
 class _EmbeddingLayer(_Layer):
     """Embedding tables that are trained by their own optimizers when the layer is trained.
 
-    Whenever a program computes the gradients of the layer's trainable variables, in `fit` or
-    with a tape, the tables are updated once, regardless of what happens to the gradients. The
-    layer's single trainable variable does not affect the model.
+    The layer has one trainable variable, of zeros, which does not affect the model. Whenever an
+    optimizer of the program applies a gradient of it, in `fit` or in a loop with a tape, the tables
+    are updated once, by their own optimizers. What linear operations do to that gradient before,
+    such as sums over batches or the division by a loss scale, they do to the gradients of the
+    tables; what the program's optimizer itself does, such as clipping, it does to other variables
+    only. A layer that is not `trainable`, or is in a SavedModel of a model, only looks up.
 
-    All formats save tables and slots, except that Keras 3 omits them from
-    `model.save("model.h5")`. With Keras 3, save as `.keras`, or weights as `.weights.h5`.
+    All formats save tables and slots. They are among the layer's `weights`.
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
@@ -116,11 +125,18 @@ class _EmbeddingLayer(_Layer):
         self._tables = LayerTables(feature_config, _to_optimizer(optimizer),
                                    pipelined=self._settings.pipelined, batch_size=batch_size,
                                    table_multipliers=self._settings.multipliers)
-        self._trap = self.add_weight(name="tpu_embedding_trap", shape=(1,),
-                                     initializer="zeros", trainable=True)
-        # Keras saves the variables in `weights` to HDF5.
-        if hasattr(self, "_non_trainable_weights"):
+        is_keras_2 = hasattr(self, "_non_trainable_weights")
+        self._trap = self.add_weight(  # the carrier of the tables' gradients
+            name="tpu_embedding_trap", shape=(self._tables.carrier_size,), dtype="float32",
+            initializer="zeros", trainable=True,
+            **{"experimental_autocast" if is_keras_2 else "autocast": False})
+        mark(self._trap, self._tables)
+        # Keras saves the variables in `weights` to HDF5, and callbacks copy them.
+        if is_keras_2:
             self._non_trainable_weights.extend(self._tables.variables.values())
+        else:
+            for name, variable in self._tables.variables.items():
+                variable.path = f"{self.name}/{name.replace('/', ':')}"  # its name in HDF5
 
     @property
     def embedding_tables(self) -> dict[TableConfig, tf.Variable]:
@@ -135,6 +151,13 @@ class _EmbeddingLayer(_Layer):
         if hasattr(self, "_non_trainable_weights"):
             return super().variables
         return [*super().variables, *self._tables.variables.values()]
+
+    @property
+    def weights(self) -> "list[tf.Variable | keras.Variable]":
+        """The same as `variables`; `get_weights` and `set_weights` copy them."""
+        if hasattr(self, "_non_trainable_weights"):
+            return super().weights
+        return [*super().weights, *self._tables.variables.values()]
 
     def update_embedding_table(self, table: TableConfig,
                                embedding_table: Tensor | tf.Variable | np.ndarray) -> None:
@@ -154,6 +177,21 @@ class _EmbeddingLayer(_Layer):
     def record_measures(self) -> dict[str, MeasureRecorder]:
         """Enables measuring of updates; EmbeddingStatisticsCallback says which ones."""
         return self._tables.record_measures()
+
+    @not_converted
+    def apply_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Updates the tables, in a program whose optimizer does not train this layer.
+
+        Args:
+            gradients: those of `trainable_variables`.
+
+        Raises:
+            ValueError: if there is another number of gradients, or none was computed.
+            RuntimeError: if they were applied before.
+        """
+        checks.check(len(gradients) == 1 and gradients[0] is not None, "gradients",
+                     "those of the layer's trainable_variables", gradients)
+        self._tables.apply_gradients(gradients[0])
 
     def build(self, input_shape: object = None) -> None:
         """Does nothing, because the tables do not depend on the inputs."""
@@ -202,10 +240,12 @@ class _EmbeddingLayer(_Layer):
     @not_converted  # Keras converts `call` and the functions it calls
     def _lookup(self, features: Structure, weights: Structure,
                 training: bool | None) -> Structure:
-        check_keras_of_model(self)
+        check_keras_of_model(self, features)
         features, is_single = with_batch(features)
-        activations = self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),
-                                          training)
+        activations = self._tables.lookup(
+            features, weights, tf.convert_to_tensor(self._trap), training,
+            is_trainable=bool(self.trainable), checks="float16" in (
+                self.compute_dtype, self._global_policy().compute_dtype))
         return (tf.nest.map_structure(lambda rows: rows[0], activations) if is_single
                 else activations)
 
@@ -217,6 +257,20 @@ class _EmbeddingLayer(_Layer):
             checks.check(feature.table in tables, f"table of feature {path!r}",
                          "a TableConfig of the layer", feature.table)
         return serving_embedding_lookup(features, weights, tables, serving_config)
+
+    # Checkpoints have one zero for the carrier, whose size depends on the number of replicas.
+
+    def _trackable_children(self, save_type: str = "checkpoint",
+                            **options: Any) -> dict[str, Trackable]:
+        children: dict[str, Trackable] = super()._trackable_children(save_type, **options)
+        return children if save_type != "checkpoint" else {
+            name: self._tables.saved_carrier if name in _NAMES_OF_CARRIER else child
+            for name, child in children.items()}
+
+    def _lookup_dependency(self, name: str, *args: Any, **options: Any) -> Trackable | None:
+        child: Trackable | None = super()._lookup_dependency(name, *args, **options)
+        return child if child is None or name not in _NAMES_OF_CARRIER else (
+            self._tables.saved_carrier)
 
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Saves tables and slots."""
@@ -232,14 +286,18 @@ class _EmbeddingLayer(_Layer):
 
 def embedding_layer_class(keras: ModuleType) -> type:
     """Returns the layer class for a Keras: `keras`, `tf_keras` or `tf.keras`."""
-    return _layer_class(keras.layers.Layer, keras.utils.register_keras_serializable)
+    teach_optimizers(keras.layers.Layer)
+    return _layer_class(keras.layers.Layer, keras.utils.register_keras_serializable,
+                        keras.mixed_precision.global_policy)
 
 
 @functools.cache
-def _layer_class(base: type, register: Callable[[str], Callable[[type], type]]) -> type:
+def _layer_class(base: type, register: Callable[[str], Callable[[type], type]],
+                 global_policy: Callable[[], Any]) -> type:
     return register("tpu_estimator_embedding")(
         type("TPUEmbeddingLayer", (_EmbeddingLayer, base),
-             {"__doc__": _EmbeddingLayer.__doc__, "__module__": __name__}))
+             {"__doc__": _EmbeddingLayer.__doc__, "__module__": __name__,
+              "_global_policy": staticmethod(global_policy)}))
 
 
 def _to_optimizer(optimizer: LayerOptimizer) -> TableOptimizer | None:

@@ -2,6 +2,7 @@
 """Converts the inputs of a layer to EnqueueData, for any batch size."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import ml_dtypes
@@ -123,7 +124,7 @@ def _from_dense(path: str, value: Tensor) -> LayerInput:
         rows = tf.range(tf.size(value, tf.int64))
         places = tf.stack([rows // math.prod(inner), rows % math.prod(inner)], 1)
     return LayerInput(to_enqueue_data(value, places=places),
-                      _size(value.shape[0], tf.shape(value)[0]), inner)
+                      _size(value.shape[0], lambda: tf.shape(value)[0]), inner)
 
 
 def _from_sparse(path: str, config: FeatureConfig, value: tf.SparseTensor,
@@ -139,7 +140,7 @@ def _from_sparse(path: str, config: FeatureConfig, value: tf.SparseTensor,
                      "known except the first and the last", value.shape)
         places = tf.stack([places[:, 0], row_major(places[:, 1:], inner, len(inner))], 1)
     return LayerInput(to_enqueue_data(value, weights, places=places),
-                      _size(value.shape[0], value.dense_shape[0]), inner or _length(config))
+                      _size(value.shape[0], lambda: value.dense_shape[0]), inner or _length(config))
 
 
 def _from_ragged(path: str, config: FeatureConfig, value: tf.RaggedTensor,
@@ -148,7 +149,7 @@ def _from_ragged(path: str, config: FeatureConfig, value: tf.RaggedTensor,
                  value.shape.rank)
     return LayerInput(
         to_enqueue_data(value, weights),
-        _size(value.shape[0], value.nrows()), _length(config))
+        _size(value.shape[0], value.nrows), _length(config))
 
 
 def _length(config: FeatureConfig) -> tuple[int, ...]:
@@ -159,5 +160,5 @@ def _length(config: FeatureConfig) -> tuple[int, ...]:
     return (config.max_sequence_length,) if config.max_sequence_length else ()
 
 
-def _size(static: int | None, dynamic: Tensor) -> int | Tensor:
-    return tf.cast(dynamic, tf.int64) if static is None else static
+def _size(static: int | None, dynamic: Callable[[], Tensor]) -> int | Tensor:
+    return tf.cast(dynamic(), tf.int64) if static is None else static

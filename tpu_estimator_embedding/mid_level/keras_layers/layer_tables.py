@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a layer: calls look them up, the backward pass updates them.
+"""The tables of a layer: calls look them up, steps of an optimizer update them.
 
-Every lookup depends on the trap, a trainable variable that holds one zero. When a tape computes
-its gradient, it computes the gradients of the activations on the way, which update the tables;
-the gradient of the trap itself is 0. So the tables are trained in any loop that computes the
-gradients of the layer's trainable variables, with one update per computation.
+Every lookup depends on the carrier, a trainable variable of zeros. Its gradient says which backward
+passes it is made of, and `apply_gradients`, which optimizers call with it, makes one update of
+what they have stored. `pending_updates` has the form of that gradient.
 """
 
 import contextlib
+import functools
 import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +23,9 @@ from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
-from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
+from tpu_estimator_embedding.engine.step import Replicas, StepGradients, StepIds
 from tpu_estimator_embedding.engine.step_ids import can_be_native, prepare_replicas
 from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.structure import (
@@ -48,11 +49,23 @@ from tpu_estimator_embedding.mid_level.execution.table_variables import (
     create_tables,
     outside_strategies,
 )
+from tpu_estimator_embedding.mid_level.keras_layers.joined_lookups import Batch
 from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
+from tpu_estimator_embedding.mid_level.keras_layers.pending_updates import (
+    CHANGED,
+    GONE,
+    OTHER_SHAPES,
+    SLOTS,
+    Asked,
+    Kind,
+    Pending,
+    PendingUpdates,
+    kind_of,
+)
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.autograph import not_converted
-from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
+from tpu_estimator_embedding.ops.ordering import after, when
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Structure, Tensor
 
@@ -67,6 +80,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
     Attributes:
         variables: `table`, `table/slot` or the name of an update count -> variable.
+        saved_carrier: what stands for the carrier in checkpoints.
     """
 
     def __init__(self, feature_config: Structure, optimizer: TableOptimizer | None, *,
@@ -105,21 +119,37 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             self._track_trackable(variable, name)
         self._functions = ExportableFunctions()
         self._recorder: MeasureRecorder | None = None
+        with outside_strategies():
+            # A SavedModel has the carrier itself in this place, which is longer.
+            self.saved_carrier = tf.Variable([0.0], shape=[None], trainable=False,
+                                             name="tpu_embedding_trap")
+        count = self._replicas.count
+        self._pending = [PendingUpdates(replica, count) for replica in range(count)]
+        self._kinds: dict[Kind, _LayerCall] = {}  # their last calls, without ids
+
+    @property
+    def carrier_size(self) -> int:
+        """The number of elements of the carrier."""
+        return 2 * SLOTS
 
     @not_converted
-    def lookup(self, features: Structure, weights: Structure, trap: Tensor,
-               training: bool | None) -> Structure:
-        """Returns activations in the structure of the FeatureConfigs, tied to the trap.
+    def lookup(self, features: Structure, weights: Structure, carrier: Tensor,
+               training: bool | None, *, is_trainable: bool = True,
+               checks: bool = False) -> Structure:
+        """Returns activations in the structure of the FeatureConfigs, tied to the carrier.
 
         Args:
             features: inputs in that structure.
             weights: weights in that structure, or None.
-            trap: `[1]` float32.
-            training: False does not tie activations to the trap. In the graph of a session, only
+            carrier: `[carrier_size]` float32 zeros.
+            training: False does not tie activations to the carrier. In the graph of a session, only
                 True uses compiled ops, because an exported graph cannot contain them.
+            is_trainable: False does not tie them either: the layer is frozen.
+            checks: whether gradients of activations may overflow, see `PendingUpdates.tie`.
 
         Raises:
             ValueError, TypeError: if a structure or an input is invalid.
+            RuntimeError: if the carrier has changed.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary, or features
                 have different batch sizes.
         """
@@ -127,22 +157,19 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         batch_size = self._check_batch(inputs)
         plan = with_sequence_lengths(self._plan, {
             path: given.rows_per_sample for path, given in inputs.items()})
-        trains = self._can_train and not _is_inference(training)
+        trains = self._can_train and is_trainable and not _is_inference(training)
         call = _LayerCall(
             ExportableEmbedding(plan, self._parts, self._functions, lambda replicas: replicas,
-                                self._recorder),
-            ({path: given.data for path, given in inputs.items()}, batch_size),
-            is_for_export=training is not True)
-        with tf.control_dependencies([] if trains else self._complete_before(call)):
-            stacked, ids = call.embedding.lookup([call.datas], training=trains,
+                                self._recorder), is_for_export=training is not True)
+        batch = Batch({path: given.data for path, given in inputs.items()}, batch_size)
+        with tf.control_dependencies([] if trains else self._complete_before(call, batch)):
+            stacked, ids = call.embedding.lookup([batch], training=trains,
                                                  is_for_export=call.is_for_export)
         by_path = split_activations(plan, stacked, batch_size)
-        flat = [_reshape(by_path[path], inputs[path]) for path in self._features]
-        if trains:
-            flat = tap_gradients(trap, flat, lambda gradients: self._update(call, ids, {
-                path: tf.cast(gradient, tf.float32)
-                for path, gradient in zip(self._features, gradients, strict=True)}))
-        return tf.nest.pack_sequence_as(self._feature_config, flat)
+        activations = {path: _reshape(by_path[path], inputs[path]) for path in self._features}
+        if trains and (record.could_possibly_record() or not save_context.in_save_context()):
+            activations = self._tie(call, batch, ids, activations, carrier, checks)
+        return tf.nest.pack_sequence_as(self._feature_config, list(activations.values()))
 
     def record_measures(self) -> dict[str, MeasureRecorder]:
         """Enables measuring of updates in functions that are traced after this call."""
@@ -174,7 +201,10 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             return children
         return {**children, **(self._recorder.children if self._recorder else {}),
                 **{f"delayed_update_{number}": delayed.exported
-                   for number, (delayed, _) in enumerate(self._delayed.values())}}
+                   for number, (delayed, _) in enumerate(self._delayed.values())},
+                **{f"pending_{replica}_{name}": child
+                   for replica, pending in enumerate(self._pending)
+                   for name, child in pending.exported.items()}}
 
     def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Trackable | None:
         with tf.init_scope():
@@ -215,35 +245,155 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         with tf.control_dependencies(assertions):
             return tf.identity(expected)
 
-    def _update(self, call: "_LayerCall", ids: StepIds, gradients: Mapping[str, Tensor]) -> None:
-        if self._replicas.count > 1 and save_context.in_save_context():
-            return  # an exported graph has one replica, which cannot update for all
-        mine = (call.datas, gradients)
-        leaves = tf.nest.flatten(mine)
+    @not_converted
+    def apply_gradients(self, coefficients: Tensor, is_due: Tensor | None = None,
+                        steps: int = 1) -> None:
+        """Updates the tables once, with the sum of what backward passes have stored.
+
+        Args:
+            coefficients: a gradient of the carrier, or a linear combination of several.
+            is_due: scalar bool: False only adds the coefficients to those of earlier calls, True
+                updates with the mean of all of these. None updates with the coefficients alone.
+            steps: the calls that the mean is taken over.
+
+        Raises:
+            RuntimeError: if a backward pass that is asked for is not waiting.
+        """
+        coefficients = tf.stop_gradient(tf.cast(tf.convert_to_tensor(coefficients), tf.float32))
+        leaves = [coefficients] + ([] if is_due is None else [tf.convert_to_tensor(is_due)])
+        pending = self._pending
 
         def update(shares: Sequence[Leaves]) -> list[None]:
-            replicas = [tf.nest.pack_sequence_as(mine, share) for share in shares]
-            # With one replica, the lookup has prepared the ids.
-            self._apply(call, replicas, ids if len(replicas) == 1 else None)
-            return [None] * len(replicas)
+            given = [share[0] for share in shares]
+            if is_due is None:
+                self._update(given)
+                return [None] * len(shares)
+            for waiting, value in zip(pending, given, strict=True):
+                waiting.accumulated.assign_add(value)
 
-        self._replicas.together("tape.gradient", update, leaves)
+            def update_all() -> None:
+                self._update([waiting.accumulated / steps for waiting in pending])
+                for waiting in pending:
+                    waiting.accumulated.assign(tf.zeros_like(waiting.accumulated))
+            when(shares[0][1], update_all)
+            return [None] * len(shares)
 
-    def _apply(self, call: "_LayerCall", replicas: Sequence[Any], ids: StepIds | None) -> None:
-        engine, datas = call.embedding.engine, [given for given, _ in replicas]
-        update = engine.step_gradients(
-            stack_gradients(engine.plan, [of for _, of in replicas]), self._update_count.next())
-        # A loaded model has no pipeline.
-        if not self._plan.pipelined or save_context.in_save_context():
-            call.embedding.update(datas, ids, update, is_for_export=call.is_for_export)
+        self._replicas.together("apply_gradients", update, leaves)
+
+    def _update(self, coefficients: Sequence[Tensor]) -> None:
+        """Updates with the coefficients that each replica was given."""
+        slots = SLOTS // self._replicas.count
+        of_slots = [tf.reshape(value, [2, SLOTS])[:, replica * slots:(replica + 1) * slots]
+                    for replica, value in enumerate(coefficients)]
+
+        kinds = dict(self._kinds)  # those of now, also in a twin that is traced later
+        calls = list(kinds.values())
+
+        def run(of_slots: Sequence[Tensor], portable: bool) -> tuple[tuple[()], tuple[()]]:
+            self._update_by(of_slots, kinds, portable)
+            return (), ()
+
+        if not calls or self._plan.pipelined:  # a delayed update is not exported
+            run(of_slots, False)
             return
-        if ids is None:
-            ids = prepare_replicas(engine.plan, datas, training=True, uniform=True)
-        delayed = self._delayed_update(call, ids.is_native, trains=True)
-        self._apply_delayed()
-        delayed.delay(engine, ids, update)
+        calls[-1].embedding.call(
+            run, of_slots, is_for_export=calls[-1].is_for_export,
+            handles=[*(variable.handle for variable in self._update_count.children.values()),
+                     *(handle for pending in self._pending for handle in pending.handles(kinds))],
+            key=(*kinds, *(call.embedding.engine.recorder is None for call in calls)))
 
-    def _delayed_update(self, call: "_LayerCall", is_native: bool, *,
+    def _update_by(self, of_slots: Sequence[Tensor], kinds: Mapping[Kind, "_LayerCall"],
+                   portable: bool) -> None:
+        def together() -> Tensor:
+            if tf.executing_eagerly():
+                return self._update_together(of_slots, kinds, portable)
+            return tf.function(  # whose ops a step does not even skip one by one
+                lambda of_slots: self._update_together(of_slots, kinds, portable), autograph=False,
+                experimental_attributes={"_noinline": True})(of_slots)
+
+        update = together
+        for kind, call in kinds.items():
+            is_alone = tf.reduce_all([
+                pending.is_alone(kind, mine, others=kinds.keys() - {kind})
+                for pending, mine in zip(self._pending, of_slots, strict=True)])
+            update = functools.partial(tf.cond, is_alone, functools.partial(
+                self._update_alone, kind, call, of_slots, portable), update)
+        update()
+
+    def _update_alone(self, kind: Kind, call: "_LayerCall", of_slots: Sequence[Tensor],
+                      portable: bool) -> Tensor:
+        """Updates with the only backward pass that waits, on every replica."""
+        return after(self._apply(call, [
+            pending.take_alone(kind, mine)
+            for pending, mine in zip(self._pending, of_slots, strict=True)], portable))
+
+    def _update_together(self, of_slots: Sequence[Tensor], kinds: Mapping[Kind, "_LayerCall"],
+                         portable: bool) -> Tensor:
+        """Updates with the sum of any number of backward passes."""
+        by_plan: dict[object, list[Kind]] = {}
+        for kind, call in kinds.items():
+            by_plan.setdefault(call.embedding.engine.plan.features, []).append(kind)
+        asked = [(kinds[alike[-1]], [pending.take(alike, mine) for pending, mine in zip(
+            self._pending, of_slots, strict=True)]) for alike in by_plan.values()]
+        counts = [tf.add_n([count for count, _ in replicas]) for _, replicas in asked]
+        expected = tf.add_n([tf.math.count_nonzero(mine[0], dtype=tf.int32) for mine in of_slots])
+        found = tf.add_n([tf.constant(0), *counts])
+        plans = tf.math.count_nonzero([tf.constant(0), *counts])
+        with tf.control_dependencies([*require(tf.equal(expected, found), GONE, RuntimeError),
+                                      *require(plans <= 1, OTHER_SHAPES, RuntimeError)]):
+            return after(*(when(count > 0, functools.partial(
+                self._apply, call, [of for _, of in replicas], portable))
+                for (call, replicas), count in zip(asked, counts, strict=True)))
+
+    def _apply(self, call: "_LayerCall", replicas: Sequence[Asked],
+               portable: bool) -> tf.Operation | Tensor | None:
+        engine, ids = call.embedding.engine, replicas[0].ids
+        batches = [of.batch for of in replicas]
+        if ids is None or portable:
+            ids = prepare_replicas(engine.plan, batches, training=True, portable=portable,
+                                   uniform=True)
+        if not self._plan.pipelined or save_context.in_save_context():  # which has no pipeline
+            return engine.update(ids, self._step_gradients(engine, replicas))
+        delayed = self._delayed_update(call, batches[0], ids.is_native, trains=True)
+        self._apply_delayed()
+        return delayed.delay(engine, ids, self._step_gradients(engine, replicas))
+
+    def _step_gradients(self, engine: PartitionedEmbedding,
+                        replicas: Sequence[Asked]) -> StepGradients:
+        first, is_eager = replicas[0].factor, tf.executing_eagerly()
+        has_factors = tf.is_tensor(first) and not (
+            is_eager and all(float(of.factor) == 1 for of in replicas))
+        # A factor as a multiplier needs no copies of the gradients.
+        is_multiplier = len(replicas) == 1 and not self._plan.pipelined and not engine.recorder
+        gradients = [of.gradients if is_multiplier or not has_factors else {
+            name: of.factor * value for name, value in of.gradients.items()} for of in replicas]
+        update = engine.step_gradients(stack_gradients(engine.plan, gradients),
+                                       self._update_count.next())
+        if not has_factors or not is_multiplier:
+            return update
+        factor = tf.convert_to_tensor(first)
+        return update._replace(multipliers={
+            table.name: factor * update.multipliers[table.name]
+            if table.name in update.multipliers else factor for table in engine.plan.tables})
+
+    def _tie(self, call: "_LayerCall", batch: Batch, ids: StepIds,
+             activations: dict[str, Tensor], carrier: Tensor, checks: bool) -> dict[str, Tensor]:
+        """Makes activations depend on the carrier."""
+        context, replica = tf.distribute.get_replica_context(), 0
+        if self._replicas.count > 1 and context is not None:
+            replica = int(tf.get_static_value(context.replica_id_in_sync_group))
+        example = Pending(tf.constant(0, tf.int64), Batch(
+            batch.datas, tf.cast(batch.size, tf.int64)), None if self._replicas.count > 1 else ids,
+            activations)
+        kind = kind_of(call.embedding.engine.plan, example)
+        self._kinds[kind] = call
+        for pending in self._pending:
+            pending.add_kind(kind, example)
+        with tf.control_dependencies(require(
+                tf.reduce_all(tf.equal(carrier, 0.0)), CHANGED, RuntimeError)):
+            return self._pending[replica].tie(tf.identity(carrier), kind, example, checks=checks)
+
+    def _delayed_update(self, call: "_LayerCall", batch: Batch, is_native: bool, *,
                         trains: bool) -> DelayedUpdate:
         """Returns what delays the updates of calls with these features."""
         plan = call.embedding.engine.plan
@@ -251,23 +401,23 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         if key not in self._delayed:
             if self._has_graphs_for_inference and trains:
                 _LOG.warning(
-                    "A pipelined layer is trained with features of other shapes than a function "
-                    "that was traced for inference before: that function does not see the last of "
-                    "these updates. Read `embedding_tables` before it runs, or trace it later.")
+                    "A pipelined layer is trained with other shapes of features than a function "
+                    "that was traced for inference: that function misses the last update. Read "
+                    "`embedding_tables` before it runs, or trace it later.")
             with outside_strategies():
-                example = _example(plan, [call.datas] * self._replicas.count,
+                example = _example(plan, [batch] * self._replicas.count,
                                    portable=not is_native)
                 self._delayed[key] = (DelayedUpdate(plan, example), call.embedding)
         delayed, _ = self._delayed[key]
         self._delayed[key] = (delayed, call.embedding)  # which may measure by now
         return delayed
 
-    def _complete_before(self, call: "_LayerCall") -> list[Tensor]:
+    def _complete_before(self, call: "_LayerCall", batch: Batch) -> list[Tensor]:
         """Applies delayed updates before a lookup for inference; returns tensors to wait for."""
         if not (self._plan.pipelined and self._can_train) or save_context.in_save_context():
             return []
         # Now, because a function of Keras that is traced now also runs after trainings.
-        self._delayed_update(call, can_be_native(call.embedding.engine.plan), trains=False)
+        self._delayed_update(call, batch, can_be_native(call.embedding.engine.plan), trains=False)
         self._has_graphs_for_inference |= not tf.executing_eagerly()
         applied: list[Tensor] = []
 
@@ -285,16 +435,14 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
 
 class _LayerCall(NamedTuple):
-    """One lookup of a layer, with the values that its update needs.
+    """How a layer looks features up and updates tables, in lookups of one kind.
 
     Attributes:
-        embedding: the tables, with the rows per sample of this call.
-        datas: the ids of every feature, and the batch size.
+        embedding: the tables, with the rows per sample of these lookups.
         is_for_export: whether this is the graph of a session that must not use compiled ops.
     """
 
     embedding: ExportableEmbedding
-    datas: tuple[EnqueueDatas, Tensor | int]
     is_for_export: bool
 
 

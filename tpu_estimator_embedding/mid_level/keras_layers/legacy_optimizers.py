@@ -9,18 +9,14 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config import optimizers
 from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
+from tpu_estimator_embedding.optimizers.registry import rule_named
 
 if TYPE_CHECKING:
     import tf_keras
 
-_COUNTERPARTS: dict[str, tuple[type, tuple[str, ...]]] = {  # class and the settings both have
-    "SGD": (optimizers.SGD, ()),
-    "Adagrad": (optimizers.Adagrad, ("initial_accumulator_value",)),
-    "Adam": (optimizers.Adam, ("beta_1", "beta_2", "epsilon")),
-    "Ftrl": (optimizers.FTRL, (
-        "learning_rate_power", "initial_accumulator_value", "l1_regularization_strength",
-        "l2_regularization_strength", "beta")),
-}
+_COUNTERPARTS: dict[str, type] = {
+    "SGD": optimizers.SGD, "Adagrad": optimizers.Adagrad, "Adam": optimizers.Adam,
+    "Ftrl": optimizers.FTRL}
 
 # What a layer accepts: an optimizer of tables, the name of one, or a legacy Keras optimizer.
 LayerOptimizer: TypeAlias = "TableOptimizer | tf_keras.optimizers.legacy.Optimizer | str | None"
@@ -88,8 +84,10 @@ def _checked(
     checks.check(is_legacy and kind.__name__ in _COUNTERPARTS, "optimizer",
                  f"one of {', '.join(_COUNTERPARTS)} of tf.keras.optimizers.legacy", optimizer,
                  "Or use an optimizer of tpu_estimator_embedding.mid_level.")
-    counterpart, names = _COUNTERPARTS[kind.__name__]
+    counterpart = _COUNTERPARTS[kind.__name__]
     config, default = optimizer.get_config(), kind().get_config()
+    names = [name for name in rule_named(counterpart.__name__).tf2_attributes().values()
+             if name in config]
     for name, value in config.items():
         checks.check(name in ("name", "learning_rate", *names) or value == default.get(name),
                      f"{name} of {kind.__name__}", f"{default.get(name)}, because table "

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
+import tensorflow as tf
+
 # What a program does that has a model of Keras 3 or of tf_keras, and layers of another.
 _OF_KERAS_3 = ("Build the model with tf.keras, or leave out `install()` and `run`, which the TF2 "
                "classes and layers do not need.")
@@ -21,6 +23,7 @@ class _Keras(NamedTuple):
         layers: the module of its class Layer.
         calls: the module that knows which of its layers are being called.
         is_calling: whether one of them is.
+        inputs: the module of the symbolic inputs of its functional models.
         way_out: what a program does that has a model of it, and layers of another.
     """
 
@@ -28,6 +31,7 @@ class _Keras(NamedTuple):
     layers: str
     calls: str
     is_calling: Callable[[ModuleType], bool]
+    inputs: str
     way_out: str
 
 
@@ -37,26 +41,33 @@ def _keras_2_is_calling(calls: ModuleType) -> bool:
 
 _ALL = (
     _Keras("Keras 3", "keras.src.layers.layer", "keras.src.backend.common.global_state",
-           lambda calls: calls.get_global_attribute("current_call_ctx") is not None, _OF_KERAS_3),
+           lambda calls: calls.get_global_attribute("current_call_ctx") is not None,
+           "keras.src.backend.common.keras_tensor", _OF_KERAS_3),
     _Keras("tf_keras", "tf_keras.src.engine.base_layer", "tf_keras.src.engine.base_layer_utils",
-           _keras_2_is_calling, _OF_TF_KERAS),
+           _keras_2_is_calling, "tf_keras.src.engine.keras_tensor", _OF_TF_KERAS),
     _Keras("keras 2.15", "keras.src.engine.base_layer", "keras.src.engine.base_layer_utils",
-           _keras_2_is_calling, "Build the model with tf_keras."))
+           _keras_2_is_calling, "keras.src.engine.keras_tensor", "Build the model with tf_keras."))
 
 
-def check_keras_of_model(layer: object) -> None:
-    """Checks that no model of another Keras calls a layer.
+def check_keras_of_model(layer: object, inputs: object) -> None:
+    """Checks that no model of another Keras calls a layer, or is built of it.
+
+    Args:
+        layer: the layer.
+        inputs: what it is called with; symbolic in a functional model.
 
     Raises:
         ValueError: if one does. It would neither save the layer's tables nor, without other
             trainable variables, train them.
     """
     own = {base.__module__ for base in type(layer).__mro__}
+    symbols = {base.__module__ for leaf in tf.nest.flatten(inputs) for base in type(leaf).__mro__}
     for other in _ALL:
         calls = sys.modules.get(other.calls)
-        if other.layers in own or calls is None or not other.is_calling(calls):
+        is_calling = calls is not None and other.is_calling(calls)
+        if other.layers in own or not (is_calling or other.inputs in symbols):
             continue
         [name] = [keras.name for keras in _ALL if keras.layers in own]
         raise ValueError(
-            f"{type(layer).__name__} must be called by a model of its own Keras, got a layer of "
+            f"{type(layer).__name__} must be called by a model of the same Keras, got a layer of "
             f"{name} in a model of {other.name}, which would not save its tables. {other.way_out}")

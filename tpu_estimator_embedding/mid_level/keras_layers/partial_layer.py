@@ -49,6 +49,7 @@ from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_emb
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.optimizers.setting_checks import check_flag
+from tpu_estimator_embedding.plan.embedding_plan import initializer_object
 from tpu_estimator_embedding.types import Tensor
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class _PartialLayer(_Layer):
 
     @not_converted  # Keras converts `call` and the functions it calls
     def _lookup(self, inputs: dict[str, Ids], training: bool | None) -> dict[str, Tensor]:
-        check_keras_of_model(self)
+        check_keras_of_model(self, inputs)
         check_structure("inputs", self._settings.feature_config, dict(inputs))
         outputs = {name: self._lookup_small(name, inputs[name]) for name in self._small_layers}
         if self._tpu_embedding is not None:
@@ -208,8 +209,9 @@ class _PartialLayer(_Layer):
                     table.vocabulary_size, table.dim, name=names[id(table)].replace("/", "_"))
                 layer.build(None)
                 # Keras can only save its own initializers.
-                layer.embeddings.assign(table.initializer(
-                    [table.vocabulary_size, table.dim], dtype=tf.float32))
+                initializer = initializer_object(table.initializer, "initializer")
+                layer.embeddings.assign(initializer([table.vocabulary_size, table.dim],
+                                                    dtype=tf.float32))
                 # tf.train.Checkpoint does not look into dictionaries of Keras 3.
                 self._track_trackable(layer, f"small_{names[id(table)]}")
         return {name: layers[id(feature.table)] for name, feature in features.items()}

@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.trackable.base import Trackable
 
@@ -11,6 +12,7 @@ from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.structure import named_tables, own_configs
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions, to_plan
+from tpu_estimator_embedding.mid_level.execution.deep_copies import deep_copy
 from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
     LAYOUTS,
     Restoration,
@@ -19,7 +21,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
     parse_saved_name,
 )
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
-from tpu_estimator_embedding.plan.stacked_rows import unstack_rows
+from tpu_estimator_embedding.plan.stacked_rows import RowsOf
 from tpu_estimator_embedding.plan.table_stacking import SparseCores, StackedTableLayout, TableStack
 from tpu_estimator_embedding.types import Structure, Tensor
 
@@ -39,7 +41,9 @@ class PlainTables(tf.__internal__.tracking.Trackable):
     """
 
     def __init__(self, feature_config: Structure, optimizer: TableOptimizer | None) -> None:
-        self._feature_config = own_configs(feature_config)
+        # The program may change its own configs, which TensorFlow's functions read here.
+        self._feature_config = feature_config
+        self._own_config = own_configs(feature_config)
         self._tables = named_tables(feature_config)
         self._plan = to_plan(feature_config, optimizer)
         self._slot_functions = slot_functions(self._tables, optimizer)
@@ -55,7 +59,7 @@ class PlainTables(tf.__internal__.tracking.Trackable):
     def _own_tables(self) -> dict[TableConfig, tf.Variable]:
         """Returns the variable of each table by the TableConfig in this object's copy."""
         return {config: self.variables[name]["parameters"]
-                for name, config in named_tables(self._feature_config).items()}
+                for name, config in named_tables(self._own_config).items()}
 
     @property
     def variables(self) -> dict[str, dict[str, tf.Variable]]:
@@ -75,6 +79,16 @@ class PlainTables(tf.__internal__.tracking.Trackable):
             for slot, variable in variables.items():
                 self._track_trackable(
                     variable, name if slot == "parameters" else f"{name}/{slot}")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PlainTables":
+        """Returns an object with its own tables and slots, and the same configs."""
+        self.build()
+        return deep_copy(
+            self, memo, [variable for slots in self._variables.values()
+                         for variable in slots.values()],
+            shared=(self._plan, self._own_config, *named_tables(self._own_config).values(),
+                    *self._tables.values()),
+            replaced=((self._deferred_dependencies, {}),))
 
     def _restore_stacks(self) -> None:
         """Restores values of a TPUEmbeddingV2 checkpoint that was read before `build`."""
@@ -120,16 +134,18 @@ class WholeTable:
 
     def __init__(self, name: str, variable: tf.Variable):
         rows, columns = variable.shape.as_list()
-        self._name, self._variable = name, variable
+        self._variable = variable
         self.stack = TableStack(name, (StackedTableLayout(name, rows, columns, SparseCores(1, 1)),))
 
     def assign(self, value: Tensor) -> None:
         """Sets the table from a stack of the same layout."""
-        self.assign_tables(unstack_rows(self.stack, value))
+        rows, columns = self._variable.shape.as_list()
+        self._variable.assign(value[:rows, :columns])
 
-    def assign_tables(self, tables: Mapping[str, Tensor]) -> None:
-        """Sets the table from `[vocabulary_size, dim]`."""
-        self._variable.assign(tables[self._name])
+    def write_table(self, name: str, rows_of: RowsOf) -> None:
+        """Sets the table from a function of ids; see `StackVariable.write_table`."""
+        del name  # there is one table
+        self._variable.assign(rows_of(np.arange(self._variable.shape[0])))
 
 
 class StackedRestore:

@@ -48,6 +48,6 @@ class TPUEmbeddingForServing(PlainTables):
     def embedding_lookup(self, features: Structure, weights: Structure = None) -> Structure:
         """Looks up features; see `serving_embedding_lookup` for arguments, result and errors."""
         return serving_embedding_lookup(features, weights, self._own_tables(),
-                                        self._feature_config)
+                                        self._own_config)
 
     __call__ = embedding_lookup

@@ -25,7 +25,11 @@ from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     sort_ids,
     to_csr,
 )
-from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import by_core, stack_ids
+from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
+    by_core,
+    stack_ids,
+    unchecked_stack_ids,
+)
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import FeaturePlace, Stacks
 from tpu_estimator_embedding.ops.assertion import assert_that, require
 from tpu_estimator_embedding.ops.ordering import when
@@ -134,7 +138,8 @@ def partition_checked(stacks: Stacks, formats: Formats, config: SparseCoreEmbedd
     has_room = check_room(datas, stacks, formats)
     with_room = {name: dataclasses.replace(csr, allow_id_dropping=True)
                  for name, csr in formats.items()}
-    ids = sort_stacks(stacks, formats, stack_ids(stacks, datas, are_checked=True))
+    ids = sort_stacks(stacks, formats, {
+        name: unchecked_stack_ids(stacks, name, datas) for name in formats})
     partitioned = to_partitioned(ids, with_room, *limits(config))
     return {name: partition for name, (partition, _, _) in partitioned.items()}, has_room
 
@@ -154,7 +159,7 @@ def check_room(datas: EnqueueDatas, stacks: Stacks, formats: Formats) -> list[Te
         tf.errors.InvalidArgumentError: when run, if ids exceed the arrays.
     """
     def sort_and_check(name: str, csr: CsrFormat) -> Tensor:
-        ids = stack_ids(stacks, datas, are_checked=True)[name]
+        ids = unchecked_stack_ids(stacks, name, datas)
         _, _, used = to_csr(sort_ids(by_core(stacks, name, ids), csr), csr)
         return used
 

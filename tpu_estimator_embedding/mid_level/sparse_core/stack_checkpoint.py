@@ -2,14 +2,17 @@
 """Saves stacks of tables and restores them into any layout.
 
 A checkpoint contains each stack and slot as one tensor, and the layout of the tables in it. When
-a table is restored to another layout, its rows are extracted from the saved tensor and written to
-the variable that holds the table now.
+a table is restored to another layout, its rows are gathered from the saved tensor piece by piece
+and written to the variable that holds the table now.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.checkpoint import tensor_callable
 from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding import checks
@@ -18,8 +21,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
     StackVariable,
 )
 from tpu_estimator_embedding.plan.layout_proto import from_bytes, to_bytes
-from tpu_estimator_embedding.plan.stacked_rows import unstack_rows
-from tpu_estimator_embedding.plan.table_stacking import TableStack
+from tpu_estimator_embedding.plan.table_stacking import StackedTableLayout, TableStack
 from tpu_estimator_embedding.types import Tensor
 
 LAYOUTS = "_sparse_core_table_layouts"  # the name that TensorFlow saves layouts under
@@ -82,28 +84,30 @@ class Restoration:
             mine.assign(value)
             self._count(slot, (table.name for table in layout.tables))
             return
-        self._assign_tables(slot, unstack_rows(layout, value))
-
-    def _assign_tables(self, slot: str, saved: Mapping[str, Tensor]) -> None:
+        saved = {table.name: table for table in layout.tables}
         for variable in (slots[slot] for slots in self._variables.values() if slot in slots):
-            tables = {layout.name: saved[layout.name] for layout in variable.stack.tables
-                      if layout.name in saved}
-            if tables:
-                _check_shapes(variable.stack, tables)
-                variable.assign_tables(tables)
-                self._count(slot, tables)
+            tables = [table for table in variable.stack.tables if table.name in saved]
+            for table in tables:
+                _check_shape(table, saved[table.name])
+            for table in tables:
+                variable.write_table(table.name, functools.partial(
+                    _saved_rows, layout, value, table.name))
+            self._count(slot, (table.name for table in tables))
 
     def _count(self, slot: str, tables: Iterable[str]) -> None:
         if slot == PARAMETERS:
             self.restored.update(tables)
 
 
-def _check_shapes(stack: TableStack, tables: Mapping[str, Tensor]) -> None:
-    for name, rows in tables.items():
-        layout = stack.table(name)
-        expected, found = [layout.vocabulary_size, layout.dimension], rows.shape.as_list()
-        checks.check(found == expected, f"saved table {name!r}",
-                     f"of the configured shape {expected}", found)
+def _check_shape(table: StackedTableLayout, saved: StackedTableLayout) -> None:
+    expected, found = ([layout.vocabulary_size, layout.dimension] for layout in (table, saved))
+    checks.check(found == expected, f"saved table {table.name!r}",
+                 f"of the configured shape {expected}", found)
+
+
+def _saved_rows(stack: TableStack, value: Tensor, table: str, ids: np.ndarray) -> Tensor:
+    """Returns rows `[n, dim]` of a table from the tensor of a saved stack."""
+    return tf.gather(value, stack.row(table, ids))[:, :stack.table(table).dimension]
 
 
 class SavedStack(Trackable):
@@ -116,7 +120,9 @@ class SavedStack(Trackable):
 
     def _serialize_to_tensors(self) -> dict[str, Tensor]:
         variable = self._variable  # None for a stack of another layout, which is only read
-        return {_VALUE: tf.zeros([0, 0]) if variable is None else variable.read_value()}
+        # A restore asks for the dtype only, and need not read the chips.
+        return {_VALUE: tf.zeros([0, 0]) if variable is None else tensor_callable.Callable(
+            variable.read_value, variable.dtype, variable.variables[0].device)}
 
     def _restore_from_tensors(self, restored_tensors: Mapping[str, Tensor]) -> None:
         self._restoration.receive(self._stack, self._slot, restored_tensors[_VALUE])

@@ -21,6 +21,7 @@ from tpu_estimator_embedding.engine.exportable_functions import ExportableFuncti
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
+from tpu_estimator_embedding.engine.step_ids import from_native_tensors, native_tensors
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.execution.table_variables import (
     UpdateCount,
@@ -87,8 +88,9 @@ class PreservedIds(PartitionedCsrFormatTensor):
         features: class name and field names of the EnqueueData of each feature, in the order of
             the plan; empty if the ids were looked up from the arrays.
         inputs: the tensors of these EnqueueDatas; if features is empty, ids, rows and gains.
-        prepared: the tensors of the prepared ids of the step; empty with several replicas,
-            whose ids are prepared together.
+        prepared: the `native_tensors` of the prepared ids of the step; empty with several
+            replicas, whose ids are prepared together.
+        tables: the tables of the plan that the ids were prepared for.
     """
 
     __name__ = "tpu_estimator_embedding.PreservedIds"
@@ -96,6 +98,7 @@ class PreservedIds(PartitionedCsrFormatTensor):
     features: typing.Tuple[typing.Tuple[str, ...], ...]  # noqa: UP006 - ExtensionType needs it
     inputs: typing.Tuple[tf.Tensor, ...]  # noqa: UP006
     prepared: typing.Tuple[tf.Tensor, ...]  # noqa: UP006
+    tables: typing.Tuple[str, ...]  # noqa: UP006
 
 
 class StackEngine:
@@ -121,14 +124,13 @@ class StackEngine:
                                        _features_to_replicas)
 
         # Delayed and measured updates know whole stacks only.
-        self._of_stack_features = {name: of_features(name, plan_of_stack(stacks, name))
+        self._of_stack_features = {name: of_features(name, stacks.feature_plan_of(name))
                                    for name in stacks.stacks}
         self._of_features = self._of_stack_features if pipelined else {
             name: of_features(name, plan_of_tables(stacks, name)) for name in stacks.stacks}
         # The ids of several replicas are prepared together, when all gradients are known.
         self._prepares = num_replicas == 1 and all(
             table.optimizer for table in stacks.plan.tables)
-        self._ids: dict[str, StepIds] = {}  # an example of the structure of all batches
         self._delayed: dict[str, DelayedUpdate] = {}
         if pipelined:
             with outside_strategies():
@@ -153,14 +155,14 @@ class StackEngine:
             with tf.control_dependencies(self._applied(name) if is_sequential() else []):
                 found, ids = stack.lookup([_of_plan(stack, datas)], training=self._prepares)
             stacked |= found
-            prepared[name] = self._prepared(name, ids)
+            prepared[name] = native_tensors(ids) if self._prepares else ()
         with tf.control_dependencies(list(stacked.values())):
             partitions, assertions = to_partitions(_identity(datas))
         with tf.control_dependencies(assertions):
             stacked, prepared = _identity((stacked, prepared))
         preserved = {name: preserve_features(
-            partitions[name], {path: datas[path] for path in self._paths(name)}, prepared[name])
-            for name in self._stacks.stacks}
+            partitions[name], {path: datas[path] for path in self._paths(name)}, prepared[name],
+            _tables_of(stack)) for name, stack in self._of_features.items()}
         return self._split(stacked), preserved
 
     def lookup(self, partitions: Partitions) -> tuple[dict[str, Tensor], Partitions]:
@@ -173,8 +175,8 @@ class StackEngine:
                 stacked, step_ids = stack.lookup([ids.inputs], training=self._prepares)
             activations |= split_cores(self._stacks, name, stacked[name])
             preserved[name] = PreservedIds(
-                **fields_of(ids), features=(), inputs=ids.inputs,
-                prepared=self._prepared(name, step_ids))
+                **fields_of(ids), features=(), inputs=ids.inputs, tables=_tables_of(stack),
+                prepared=native_tensors(step_ids) if self._prepares else ())
         return {path: activations[path] for path in self._stacks.features}, preserved
 
     def apply_gradients(self, replicas: Sequence[tuple[Partitions, Gradients]]) -> list[None]:
@@ -192,9 +194,9 @@ class StackEngine:
             stack, inputs, stacked = self._to_update(
                 name, preserved, [gradients for _, gradients in replicas])
             update = stack.engine.step_gradients(stacked, step)
-            prepared = preserved[0].prepared if len(preserved) == 1 else ()
-            is_prepared = bool(prepared) and name in self._ids
-            ids = with_tensors(self._ids[name], prepared) if is_prepared else None
+            # Measuring may have begun after the lookup, with another plan.
+            is_prepared = len(preserved) == 1 and preserved[0].tables == _tables_of(stack)
+            ids = from_native_tensors(preserved[0].prepared) if is_prepared else None
             if self._delayed and not is_sequential():
                 if ids is None:
                     ids = stack.prepare_for_update(inputs)
@@ -211,7 +213,6 @@ class StackEngine:
             if engine.recorder is None:
                 with outside_strategies():
                     engine.recorder = MeasureRecorder(engine.plan, engine.variables)
-                self._ids.clear()  # ids that were looked up before are prepared again
             self._of_stack_features[name].engine.recorder = engine.recorder
         self._of_features = self._of_stack_features
         return self.recorders
@@ -266,20 +267,13 @@ class StackEngine:
             return []
         return [self._delayed[name].apply(self._of_arrays[name].engine)]
 
-    def _prepared(self, name: str, ids: StepIds) -> tuple[Tensor, ...]:
-        if not self._prepares or not ids.is_native:
-            return ()
-        self._ids[name] = tf.nest.map_structure(
-            lambda leaf: None if leaf is None else tf.constant(0), ids)
-        return tuple(tensors_of(ids))
-
     def _preserved(self, name: str, partition: PartitionedCsrFormatTensor) -> PreservedIds:
         """Returns ids as a lookup would return them."""
         return partition if isinstance(partition, PreservedIds) else self._read(name, partition)
 
     def _read(self, name: str, partition: PartitionedCsrFormatTensor) -> PreservedIds:
         ids = from_csr(partition, self._formats[name])
-        return PreservedIds(**fields_of(partition), features=(), prepared=(),
+        return PreservedIds(**fields_of(partition), features=(), prepared=(), tables=(),
                             inputs=tuple(engine_ids(ids, self._formats[name].rows_per_shard)))
 
     def _example(self, name: str) -> StepIds:
@@ -317,6 +311,10 @@ def _features_to_replicas(inputs: Sequence[EnqueueDatas]) -> Replicas:
     return [(datas, tf.constant(1, tf.int64)) for datas in inputs]
 
 
+def _tables_of(stack: ExportableEmbedding) -> tuple[str, ...]:
+    return tuple(table.name for table in stack.engine.plan.tables)
+
+
 def _of_plan(stack: ExportableEmbedding, datas: EnqueueDatas) -> EnqueueDatas:
     return {feature.name: datas[feature.name] for feature in stack.engine.plan.features}
 
@@ -342,12 +340,12 @@ def fields_of(partition: PartitionedCsrFormatTensor) -> Fields:
 
 
 def preserve_features(partition: PartitionedCsrFormatTensor, datas: EnqueueDatas,
-                      prepared: Sequence[Tensor]) -> PreservedIds:
+                      prepared: Sequence[Tensor], tables: tuple[str, ...]) -> PreservedIds:
     """Returns the preserved ids of features; `datas` are in the order of the plan."""
     given = [{name: tensor for name, tensor in data._asdict().items() if tensor is not None}
              for data in datas.values()]
     return PreservedIds(
-        **fields_of(partition), prepared=tuple(prepared),
+        **fields_of(partition), prepared=tuple(prepared), tables=tables,
         features=tuple((type(data).__name__, *fields)
                        for data, fields in zip(datas.values(), given, strict=True)),
         inputs=tuple(tensor for fields in given for tensor in fields.values()))
@@ -360,12 +358,6 @@ def preserved_features(preserved: PreservedIds, names: Sequence[str]) -> Enqueue
             for name, (kind, *fields) in zip(names, preserved.features, strict=True)}
 
 
-def plan_of_stack(stacks: Stacks, name: str) -> EmbeddingPlan:
-    """Returns the plan of a stack's features, with the stack as its only table."""
-    plan = stacks.feature_plan
-    return plan.restricted_to([feature.name for feature in plan.features_of(name)])
-
-
 def plan_of_tables(stacks: Stacks, name: str) -> EmbeddingPlan:
     """Returns the plan of a stack's features, with a table for each table of the stack.
 
@@ -376,7 +368,7 @@ def plan_of_tables(stacks: Stacks, name: str) -> EmbeddingPlan:
         stacks: the tables and features.
         name: name of the stack.
     """
-    plan = plan_of_stack(stacks, name)
+    plan = stacks.feature_plan_of(name)
     [stack] = plan.tables
     if stack.optimizer is None or stack.optimizer.rule.updates_untouched_rows:
         return plan

@@ -20,14 +20,12 @@ from tpu_estimator_embedding.plan.embedding_plan import FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
 
-def stack_ids(stacks: Stacks, datas: EnqueueDatas, *,
-              are_checked: bool = False) -> dict[str, StackIds]:
+def stack_ids(stacks: Stacks, datas: EnqueueDatas) -> dict[str, StackIds]:
     """Checks the ids of all features, and concatenates those of each stack.
 
     Args:
         stacks: the tables and features.
         datas: path -> ids of the feature.
-        are_checked: whether the engine checked them before.
 
     Returns:
         Stack name -> ids in the order of features; gains include the combiners.
@@ -35,15 +33,13 @@ def stack_ids(stacks: Stacks, datas: EnqueueDatas, *,
     Raises:
         The errors of the engine's `checked_ids`.
     """
-    plan = stacks.feature_plan
-    ids = (unchecked_ids(plan, datas) if are_checked
-           else checked_ids(plan, datas, tf.constant(1, tf.int64)))
-    features = {feature.name: feature for feature in plan.features}
-    by_stack: dict[str, list[StackIds]] = {name: [] for name in stacks.stacks}
-    for path, place in stacks.features.items():
-        by_stack[place.stack].append(_stack_ids(features[path], place, ids[path]))
-    return {name: StackIds(*(tf.concat(parts, 0) for parts in zip(*ids, strict=True)))
-            for name, ids in by_stack.items()}
+    ids = checked_ids(stacks.feature_plan, datas, tf.constant(1, tf.int64))
+    return {name: _concatenated(stacks, name, ids) for name in stacks.stacks}
+
+
+def unchecked_stack_ids(stacks: Stacks, name: str, datas: EnqueueDatas) -> StackIds:
+    """Concatenates the ids of one stack like `stack_ids`; the engine checked them before."""
+    return _concatenated(stacks, name, unchecked_ids(stacks.feature_plan_of(name), datas))
 
 
 def by_core(stacks: Stacks, name: str, ids: StackIds) -> StackIds:
@@ -106,6 +102,13 @@ def _share(stacks: Stacks, place: FeaturePlace) -> tuple[int, int]:
     """Returns the first row of a feature on each core, and its number of rows per core."""
     num_cores = stacks.cores.num_sc_per_chip
     return place.first // num_cores, place.sample_count // num_cores
+
+
+def _concatenated(stacks: Stacks, name: str, ids: Mapping[str, SparseIds]) -> StackIds:
+    plans = {feature.name: feature for feature in stacks.feature_plan.features}
+    parts = [_stack_ids(plans[path], place, ids[path])
+             for path, place in stacks.features.items() if place.stack == name]
+    return StackIds(*(tf.concat(each, 0) for each in zip(*parts, strict=True)))
 
 
 def _stack_ids(feature: FeaturePlan, place: FeaturePlace, ids: SparseIds) -> StackIds:

@@ -19,7 +19,8 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
 from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
     PARAMETERS,
     StackVariable,
-    create_stack_variables,
+    create_slots,
+    create_tables,
     initialize_tables,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
@@ -65,34 +66,39 @@ class StackedTables(Trackable):
         self._tables, self._stacks = tables, stacks
         self._variables: dict[str, dict[str, StackVariable]] = {}
         self._restoration = Restoration(self._variables)
-        self._is_tracked = self._is_initialized = False
+        self._is_built = False
         self._foreign: dict[str, SavedStack] = {}  # stacks of other layouts, by saved name
         self._update_count = UpdateCount(stacks.plan)
 
     def build(self) -> None:
         """Creates tables and slots; does nothing if they exist.
 
-        Initializers are not called for tables that were restored before.
+        Initializers are not called for tables that were restored before. Tables are initialized
+        before slots exist, because the initial values of a table are drawn at once.
         """
-        if self._is_initialized:
+        if self._is_built:
             return
         if not self._variables:
-            self._create_variables()
-        initialize_tables(self._stacks, self._variables, self._restoration.restored)
-        self._is_initialized = True
+            # Layouts come first, because reading the rest needs them.
+            self._track_trackable(SavedLayouts(self._stacks.stacks.values(), self._restoration),
+                                  LAYOUTS)
+            self._add({stack: {PARAMETERS: table}
+                       for stack, table in create_tables(self._stacks).items()})
+        initialize_tables(self._stacks, {stack: slots[PARAMETERS] for stack, slots
+                                         in self._variables.items()}, self._restoration.restored)
+        self._add(create_slots(self._stacks))
+        for child, count in self._update_count.children.items():
+            self._track_trackable(count, child)
+        self._is_built = True
 
-    def _create_variables(self) -> None:
-        self._variables.update(create_stack_variables(self._stacks))
-        # Layouts come first, because reading the rest needs them.
-        self._track_trackable(SavedLayouts(self._stacks.stacks.values(), self._restoration),
-                              LAYOUTS)
-        for stack, slots in self._variables.items():
+    def _add(self, created: Mapping[str, Mapping[str, StackVariable]]) -> None:
+        """Adds variables, and restores those that a checkpoint was read for before."""
+        for stack, slots in created.items():
+            self._variables.setdefault(stack, {}).update(slots)
+        for stack, slots in created.items():
             for slot, variable in slots.items():
                 self._track_trackable(SavedStack(stack, slot, self._restoration, variable),
                                       saved_name(stack, slot))
-        for child, count in self._update_count.children.items():
-            self._track_trackable(count, child)
-        self._is_tracked = True
         for name in list(self._deferred_dependencies):
             foreign = self._lookup_dependency(name)
             if foreign is not None:
@@ -154,18 +160,19 @@ class StackedTables(Trackable):
     def _lookup_dependency(self, name: str, *args: Any) -> Trackable | None:
         self._forget()
         known = super()._lookup_dependency(name, *args)
-        if known is not None or not self._is_tracked:
+        if known is not None or not self._variables:
             return known
         place = parse_saved_name(name, self._variables)
-        if place is None or not self._has_table_of(place[0]):
+        if place is None or not self._is_foreign(*place):
             return None
         if name not in self._foreign:
             self._foreign[name] = SavedStack(*place, self._restoration, None)
         return self._foreign[name]
 
-    def _has_table_of(self, stack: str) -> bool:
-        """Whether the name of a saved stack contains the name of a table of this object.
+    def _is_foreign(self, stack: str, slot: str) -> bool:
+        """Whether a saved stack has another layout and the name of a table of this object.
 
         A checkpoint of `tf.train.Checkpoint(embedding, step=step)` has children that do not.
         """
-        return any(f"_{table}_" in f"_{stack}_" for table in self._tables)
+        return slot not in self._variables.get(stack, {}) and any(
+            f"_{table}_" in f"_{stack}_" for table in self._tables)

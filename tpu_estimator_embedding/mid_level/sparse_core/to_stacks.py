@@ -88,6 +88,11 @@ class Stacks:
         return sum(place.sample_count for place in self.features.values()
                    if place.stack == stack)
 
+    def feature_plan_of(self, stack: str) -> EmbeddingPlan:
+        """The plan of a stack's features, with the stack as its only table."""
+        return self.feature_plan.restricted_to(
+            [feature.name for feature in self.feature_plan.features_of(stack)])
+
     def stack_of(self, table: str) -> TableStack:
         """The stack that holds a table."""
         return next(stack for stack in self.stacks.values()

@@ -279,9 +279,9 @@ class _RowOptimizer(keras.optimizers.Optimizer):
     A row whose gradient is 0 counts as one that no sample looks up, as the rows of padding do.
     """
 
-    def __init__(self, learning_rate, slots, settings, *, is_lazy=True, name=None):
+    def __init__(self, learning_rate, slots, settings, *, is_lazy=True, **options):
         """Stores slot -> its initial value, and the settings that `get_config` returns."""
-        super().__init__(learning_rate=learning_rate, name=name)
+        super().__init__(learning_rate=learning_rate, **options)
         self._initial, self._settings, self._is_lazy = slots, settings, is_lazy
 
     def build(self, variables):
@@ -320,12 +320,12 @@ class TableAdam(_RowOptimizer):
     """
 
     def __init__(self, learning_rate, beta_1, beta_2, epsilon, *, is_lazy=True,
-                 sum_inside_sqrt=True, name=None):
+                 sum_inside_sqrt=True, name=None, clipvalue=None):
         """Takes the settings of AdamParameters; without `is_lazy` all rows move at every step."""
         super().__init__(
             learning_rate, {"momentum": 0.0, "velocity": 0.0},
             {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, "is_lazy": is_lazy,
-             "sum_inside_sqrt": sum_inside_sqrt}, is_lazy=is_lazy, name=name)
+             "sum_inside_sqrt": sum_inside_sqrt}, is_lazy=is_lazy, name=name, clipvalue=clipvalue)
         self._betas, self._epsilon, self._is_inside = (beta_1, beta_2), epsilon, sum_inside_sqrt
 
     def updated(self, gradient, rate, row, momentum, velocity):
@@ -346,7 +346,7 @@ class TableFtrl(_RowOptimizer):
 
     def __init__(self, learning_rate, learning_rate_power=-0.5, initial_accumulator_value=0.1,
                  l1_regularization_strength=0.0, l2_regularization_strength=0.0, beta=0.0, *,
-                 multiply_linear_by_learning_rate=False, name=None):
+                 multiply_linear_by_learning_rate=False, name=None, clipvalue=None):
         """Takes the settings of FtrlParameters; the last one has z and l1 times the rate."""
         settings = {"learning_rate_power": learning_rate_power,
                     "initial_accumulator_value": initial_accumulator_value,
@@ -354,7 +354,7 @@ class TableFtrl(_RowOptimizer):
                     "l2_regularization_strength": l2_regularization_strength, "beta": beta,
                     "multiply_linear_by_learning_rate": multiply_linear_by_learning_rate}
         super().__init__(learning_rate, {"accumulator": initial_accumulator_value, "linear": 0.0},
-                         settings, name=name)
+                         settings, name=name, clipvalue=clipvalue)
         self._power, self._beta = -learning_rate_power, beta
         self._l1, self._l2 = l1_regularization_strength, l2_regularization_strength
         self._is_multiplied = multiply_linear_by_learning_rate

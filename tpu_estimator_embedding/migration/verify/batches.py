@@ -144,6 +144,12 @@ def _spec_of(result: types.Structure) -> types.Structure:
 class RecordedInput:
     """Replaces an input_fn.
 
+    Args:
+        input_fn: of the program.
+        settings: of its run.
+        count: number of batches to read.
+        ends: whether the replayed input ends with them.
+
     Attributes:
         inputs: for each call, the structure of the elements as text.
         digests: for each call, a digest of each batch that the program itself would be fed.
@@ -152,8 +158,8 @@ class RecordedInput:
     """
 
     def __init__(self, input_fn: Callable[..., types.Structure], settings: RecordingSettings,
-                 count: int) -> None:
-        self._input_fn = input_fn
+                 count: int, *, ends: bool = False) -> None:
+        self._input_fn, self._ends = input_fn, ends
         self._accepted = inspect.signature(input_fn).parameters
         self._reference = settings.reference and pathlib.Path(settings.reference, BATCHES)
         self._directory = pathlib.Path(settings.directory, BATCHES)
@@ -173,10 +179,15 @@ class RecordedInput:
         self.digests.append(own.digests())
         if self._reference:
             recorded = self._reference / name
-            return play(RecordedBatches.load(recorded) if recorded.exists() else own, structure)
+            return self._play(RecordedBatches.load(recorded) if recorded.exists() else own,
+                              structure)
         own.save(self._directory / name)
         again, _ = read(call, self._count)
         self.is_repeatable &= again.digests() == own.digests()
         other, _ = read(call, self._count, SEED + 1)
         self.is_seedless &= other.digests() == own.digests()
-        return play(own, structure)
+        return self._play(own, structure)
+
+    def _play(self, recorded: RecordedBatches, structure: Structure) -> types.Structure:
+        return play(dataclasses.replace(recorded, ended=True) if self._ends else recorded,
+                    structure)

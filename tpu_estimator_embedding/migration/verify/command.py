@@ -6,26 +6,30 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from tpu_estimator_embedding.migration import stage_option
+
 _PROGRAM = "tpu-estimator-embedding verify"
 _USAGE = "%(prog)s [options] LEGACY.py MIGRATED.py [-- ARGS ... [-- ARGS OF MIGRATED.py ...]]"
 DIFFERENT, FAILED = 1, 2
 DESCRIPTION = """\
-Proves that a migrated program trains as the legacy program does. Runs both until
-they have trained some steps, from the same initial values and on the same
-batches, and compares loss, activations, tables, slots and dense variables after
-every step, and the results of the first evaluation after that. The migrated
-program may be of any stage: explicit imports, a TF2 training loop, Keras layers
-in Model.fit, or Keras 3 on the backend that KERAS_BACKEND names."""
+Proves that a migrated program does what the legacy program does. Runs both from
+the same initial values and on the same batches, through the phases of their
+lives: training, the first evaluation, the first prediction, and a second
+training. Compares loss, activations, tables, slots and dense variables after
+every step, metrics and predictions, and all variables after each phase. The
+migrated program may be of any stage: explicit imports, a TF2 training loop,
+Keras layers in Model.fit, or Keras 3 on the backend that KERAS_BACKEND names."""
 _EPILOG = """\
-Estimators train in temporary model directories. What both programs do after the
-last step is run up to the first evaluation, of which at most 10 batches are
-compared, or to another use of the model. What they write by themselves, a
-host_call's summaries or the checkpoints of a TF2 program for example, goes where
-ARGS say: give a --model_dir of no worth. The disk must hold the checkpoints of
-every step. A TF2 program runs its first step twice, so it needs one step more. A
+Programs train in temporary model directories. At most 10 batches are evaluated
+and predicted, and 5 steps trained again; if a program trains once, it is trained
+again after its end. The report says which phases were compared. Only the first
+training of a TF2 program without a Trainer is compared. Files that programs
+write themselves, such as a host_call's summaries, go where ARGS say. The disk
+must hold the checkpoints of every step. A TF2 program without a Trainer runs its
+first step twice, so it needs one step more, with pipelined tables two. A
 program of the stage keras3 starts from what `checkpoint convert` makes of the
 legacy program's values; activations are not compared. A second `--` gives the
-migrated program arguments of its own.
+migrated program its own arguments.
 
 examples:
   %(prog)s train.py new/train.py -- --data logs/
@@ -43,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("migrated", metavar="MIGRATED.py", help="the migrated program")
     parser.add_argument("--steps", type=int, default=20, metavar="N",
                         help="steps to train (default: %(default)s)")
+    stage_option.add_stage(parser, help="stage that MIGRATED.py must be of: fail if `migrate` has "
+                           "left it at another one")
     parser.add_argument("--rtol", type=float, default=0.0, metavar="X",
                         help="relative tolerance (default: equal bit for bit)")
     parser.add_argument("--atol", type=float, metavar="X",
@@ -84,12 +90,12 @@ def run(args: argparse.Namespace) -> int:
         if picture:
             steps.check_plot(picture)
         names = read_names(pathlib.Path(args.names)) if args.names else None
-        print(f"{_PROGRAM}: both programs run now, each in a process of its own", file=sys.stderr)
+        print(f"{_PROGRAM}: both programs run now, each in its own process", file=sys.stderr)
         found = compare(args.legacy, args.migrated, args.program_arguments, steps=args.steps,
                         rtol=args.rtol, atol=args.atol, is_tf1=args.is_tf1,
                         directory=args.keep and pathlib.Path(args.keep), names=names,
                         migrated_arguments=args.migrated_arguments,
-                        step_timeout=args.step_timeout)
+                        step_timeout=args.step_timeout, to=args.to)
         if picture:
             steps.save_plot(found.steps, picture)
     except (OSError, ValueError, ImportError, FailedRunError) as error:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 import tpu_estimator_embedding
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.report import describe_comparison, format_table
-from tpu_estimator_embedding.migration.verify import plan_values, recording, steps
+from tpu_estimator_embedding.migration.verify import life, plan_values, recording, steps
 from tpu_estimator_embedding.migration.verify.recording import (
     ESTIMATOR,
     INITIAL,
+    KERAS3,
     TF2,
     RecordedResult,
     RecordingSettings,
@@ -24,6 +25,9 @@ from tpu_estimator_embedding.migration.verify.steps import Step
 
 _MODULE = f"{tpu_estimator_embedding.__name__}.migration.verify.recorded_run"
 _LAST_LINES = 15
+# Stage of `migrate` -> kind of training that its programs have.
+_KINDS = {"imports": ESTIMATOR, "tf2": TF2, "layers": TF2, "keras3": KERAS3}
+_CONFIG_FILE = "embedding_config.py"
 
 
 class FailedRunError(RuntimeError):
@@ -40,7 +44,7 @@ def record(program: RecordingSettings) -> RecordedResult:
     directory = pathlib.Path(program.directory)
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
-        raise FileExistsError(f"{directory} must be an empty directory: it is to hold a run.")
+        raise FileExistsError(f"{directory} must be an empty directory: it will hold a run.")
     home = pathlib.Path(tpu_estimator_embedding.__file__).parents[1]
     path = os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")]))
     log = directory / recording.LOG
@@ -72,6 +76,13 @@ class Verification:
         steps: the differences after every step, from 0; from 1 for a TF2 program, which draws
             different random numbers.
         results: names of the results of an evaluation that were compared.
+        prediction: differences of the predictions after training.
+        predicted: names of the predictions that were compared; "" is one without a name.
+        after: phase -> differences of all variables after it, from what the steps so far have
+            trained.
+        again: number of steps of a second training; the last ones of `steps`.
+        not_compared: phases that were not compared, with the reason.
+        stages: of the legacy and of the migrated program.
     """
 
     configuration: tuple[str, ...]
@@ -80,11 +91,18 @@ class Verification:
     notes: tuple[str, ...]
     steps: tuple[Step, ...]
     results: tuple[str, ...] = ()
+    prediction: tuple[str, ...] = ()
+    predicted: tuple[str, ...] = ()
+    after: dict[str, Step] = dataclasses.field(default_factory=dict)
+    again: int = 0
+    not_compared: tuple[str, ...] = ()
+    stages: tuple[str, str] = (ESTIMATOR, ESTIMATOR)
 
     @property
     def agree(self) -> bool:
         """Whether nothing differs."""
-        return not (self.configuration or self.inputs or self.evaluation) and self.first is None
+        return not (self.configuration or self.inputs or self.evaluation or self.prediction
+                    ) and self.first is None and all(one.agrees for one in self.after.values())
 
     @property
     def first(self) -> Step | None:
@@ -96,17 +114,45 @@ class Verification:
         lines = [f"configuration differs: {one}" for one in self.configuration]
         lines += [f"input differs: {one}" for one in self.inputs]
         lines += [f"evaluation differs: {one}" for one in self.evaluation]
+        lines += [f"prediction differs: {one}" for one in self.prediction]
         lines += [f"note: {note}" for note in self.notes]
         lines.append(format_table(
             ["step", "legacy loss", "migrated loss", "largest difference", "of"],
             list(map(_row, self.steps))))
         if self.first:
-            lines += ["", f"The first difference is {_place(self.first)}:", _details(self.first)]
-        if self.results:
-            lines.append(f"Compared after an evaluation: {', '.join(self.results)}.")
+            lines += ["", f"The first difference is {self._place(self.first)}:",
+                      _details(self.first)]
+        lines += [f"Variables differ after the {phase}:\n{_details(step)}"
+                  for phase, step in self.after.items() if not step.agrees]
+        lines += [f"Compared: {'; '.join(self._compared())}."]
+        lines += [f"Not compared: {'; '.join(self.not_compared)}."] * bool(self.not_compared)
+        if self.stages == (ESTIMATOR, ESTIMATOR):
+            lines.append("Both programs train a TPUEstimator: the migrated one is of the stage "
+                         "imports.")
         last = self.steps[-1].step if self.steps else 0
         lines.append(f"They agree in all of {last} steps." if self.agree else "They differ.")
         return "\n".join(lines)
+
+    def _compared(self) -> list[str]:
+        """Returns the phases that were compared."""
+        last = self.steps[-1].step if self.steps else 0
+        found = [f"{last - self.again} steps of training"]
+        if self.results:
+            found.append(f"evaluation ({', '.join(self.results)})")
+        if self.predicted:
+            found.append(f"prediction ({', '.join(filter(None, self.predicted)) or 'one value'})")
+        if self.again:
+            found.append(f"{self.again} steps of a second training")
+        if self.after:
+            found.append(f"all variables after {', '.join(self.after)}")
+        return found
+
+    def _place(self, step: Step) -> str:
+        if not step.step:
+            return "in the initial values of the programs"
+        last = self.steps[-1].step - self.again
+        of_second = f" (step {step.step - last} of the second training)" if step.step > last else ""
+        return f"after step {step.step}{of_second}"
 
 
 def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *,
@@ -114,16 +160,18 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
             directory: StrPath | None = None,
             names: Mapping[str, str] | None = None,
             migrated_arguments: Sequence[str] | None = None,
-            step_timeout: float = 600.0) -> Verification:
-    """Runs a legacy program and its migration to any stage, and compares every step.
+            step_timeout: float = 600.0, to: str | None = None) -> Verification:
+    """Runs a legacy program and its migration to any stage, and compares them in every phase.
 
-    Each runs in a separate process until its first TPUEstimator with tables, or a TF2 program's
-    training loop or `Model.fit`, has trained `steps` steps; what follows the first evaluation after
-    that is not run.
-    The migrated program starts from the initial values of the legacy program and gets the batches
-    of the legacy input_fn. Its own initial values and batches are compared, too. Where both go on
-    to evaluate, with a TPUEstimator or a Trainer, at most 10 batches of the first evaluation are
-    compared. Checkpoint listeners are not run.
+    Each runs in a separate process: its first TPUEstimator with tables, or a TF2 program's training
+    loop or `Model.fit`, trains `steps` steps. The migrated program starts from the initial values
+    of the legacy program and gets the batches of the legacy input_fn. Its own initial values and
+    batches are compared, too. Checkpoint listeners are not run.
+
+    Programs with a TPUEstimator, a Trainer or a KerasTraining are followed further: at most 10
+    batches of the first evaluation and of the first prediction after that are compared, and at most
+    5 steps of the second training, for which `train` is called once more if the program does not
+    do so. All variables are compared after each of these phases. Other calls are not run.
 
     A TF2 program takes one batch from a tf.data.Dataset for each step. Its first step is run one
     extra time, so that all its variables exist before they are set.
@@ -150,18 +198,22 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
             TF2 program, or its path in a Keras 3 program, where they differ.
         migrated_arguments: of the migrated program, where they differ.
         step_timeout: seconds that one step of a TF2 program may take; 0 means no limit.
+        to: stage that the migrated program must be of, as in `migrate --to`; None means any, but
+            a program with a TPUEstimator beside an embedding_config.py, which is of a later one.
 
     Raises:
         ValueError: `steps` or a tolerance is out of range.
         FileNotFoundError: there is no such program.
         FileExistsError: `directory` holds a run already.
-        FailedRunError: a program fails, has no TPUEstimator with tables that trains, or has not
-            ended a step within `step_timeout`.
+        FailedRunError: a program fails, has no TPUEstimator with tables that trains, has not
+            ended a step within `step_timeout`, is of another stage, or trains too few steps.
     """
     checks.check_positive_int("steps", steps)
     checks.check(rtol >= 0, "rtol", "at least 0", rtol)
     checks.check((atol or 0) >= 0, "atol", "at least 0", atol)
     checks.check(step_timeout >= 0, "step_timeout", "at least 0 seconds", step_timeout)
+    if to is not None:
+        checks.check(to in _KINDS, "to", f"one of {', '.join(_KINDS)}", to)
     for program in (legacy, migrated):
         if not pathlib.Path(program).is_file():
             raise FileNotFoundError(f"There is no program {os.fspath(program)!r}.")
@@ -175,7 +227,22 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
                                      is_legacy=False, reference=str(old),
                                      names=tuple((names or {}).items()),
                                      step_timeout=step_timeout))
+        _check_stage(pathlib.Path(migrated), b.stage, to)
         return compare_runs(old, a, new, b, rtol=rtol, atol=atol)
+
+
+def _check_stage(migrated: pathlib.Path, kind: str, to: str | None) -> None:
+    """Raises FailedRunError unless a program has the kind of training of its stage."""
+    is_left = kind == ESTIMATOR and to is None and (
+        migrated.absolute().parent / _CONFIG_FILE).exists()
+    if is_left or to is not None and kind != _KINDS[to]:
+        trains = {ESTIMATOR: "a TPUEstimator, which is the stage imports",
+                  TF2: "with TensorFlow 2", KERAS3: "a KerasTraining, which is the stage keras3"}
+        expected = f"`--to {to}`" if to else f"{_CONFIG_FILE} beside it, which is of a later stage"
+        raise FailedRunError(
+            f"{migrated} trains {trains[kind]}, and not what {expected} means, so it was not "
+            "compared. The report of `migrate` says why. To compare the program as it is, give "
+            f"--to {next(one for one in _KINDS if _KINDS[one] == kind)}.")
 
 
 def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: RecordedResult, *,
@@ -186,11 +253,14 @@ def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: Rec
     is_other = b.stage != ESTIMATOR  # which restores no checkpoint of a TPUEstimator by itself
     compared = [] if is_other else [
         steps.compare_values(0, old / INITIAL, new / INITIAL, rtol, atol)]
+    is_first_whole = len(a.losses) == len(b.losses)
+    losses = zip((*a.losses, *a.again) if is_first_whole else a.losses,
+                 (*b.losses, *b.again) if is_first_whole else b.losses, strict=False)
     compared += [steps.compare_step(
-        step, old, new, (None if is_other and a.num_replicas > 1 else losses[0], losses[1]),
+        step, old, new, (None if is_other and a.num_replicas > 1 else loss[0], loss[1]),
         rtol, atol,
         excused=lambda name: is_other)  # those of a later stage are in its `differences`
-        for step, losses in enumerate(zip(a.losses, b.losses, strict=False), start=1)]
+        for step, loss in enumerate(losses, start=1)]
     inputs, notes = _compare_inputs(a, b)
     if is_other and a.num_replicas > 1:
         notes = (*notes, f"the legacy program reports the loss of one of {a.num_replicas} "
@@ -201,14 +271,65 @@ def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: Rec
         evaluated = evaluation.differences(a.evaluation, b.evaluation, rtol, atol)
     elif a.evaluation and b.failure:
         evaluated = (f"the migrated program ended before its evaluation: {b.failure}",)
-    elif a.evaluation:
-        notes = (*notes, "no evaluation of the migrated program was compared")
+    rows = [evaluation.load_rows(one) for one in (old, new)]
+    predicted: tuple[str, ...] = ()
+    if rows[0] is not None and rows[1] is not None:
+        predicted = evaluation.row_differences(rows[0], rows[1], rtol, atol)
+    elif rows[0] is not None and b.failure:
+        predicted = (f"the migrated program ended before its prediction: {b.failure}",)
     if any(a.losses) and b.losses and set(b.losses) == {None}:
         notes = (*notes, "verify saw no loss of the migrated program, so losses were not compared")
-    return Verification((*_compare_plans(*plans), *b.differences), inputs, evaluated,
-                        (*a.notes, *notes, *(note for note in b.notes if note not in a.notes)),
-                        tuple(compared),
-                        tuple(sorted(a.evaluation or ())) if b.evaluation is not None else ())
+    found = Verification(
+        (*_compare_plans(*plans), *b.differences, *_other_order(a, b)), inputs, evaluated,
+        (*a.notes, *notes, *(note for note in b.notes if note not in a.notes)), tuple(compared),
+        tuple(sorted(a.evaluation or ())) if b.evaluation is not None else (),
+        predicted, tuple(sorted(rows[0][0])) if rows[0] and rows[1] is not None else (),
+        _compare_after(old, new, b, rtol, atol), min(len(a.again), len(b.again)),
+        _not_compared(a, b), (a.stage, b.stage))
+    if len(b.losses) < len(a.losses) and b.losses and found.agree:
+        raise FailedRunError(_too_few_steps(a, b))
+    return found
+
+
+def _compare_after(old: pathlib.Path, new: pathlib.Path, b: RecordedResult, rtol: float,
+                   atol: float | None) -> dict[str, Step]:
+    """Compares all variables after each phase of a TF2 program; those of a session are gone."""
+    return {phase: steps.compare_values(
+        step, old / recording.step_name(step), new / life.after(phase), rtol, atol,
+        excused=lambda name: True)
+        for phase, step in b.phases
+        if (new / f"{life.after(phase)}.index").exists()
+        and (old / f"{recording.step_name(step)}.index").exists()}
+
+
+def _other_order(a: RecordedResult, b: RecordedResult) -> tuple[str, ...]:
+    """Returns the phases that follow on other numbers of steps."""
+    own = dict(b.phases)
+    return tuple(f"{phase} after step {step}, in the migrated program after {own[phase]}"
+                 for phase, step in a.phases
+                 if phase in (life.EVALUATION, life.PREDICTION) and own.get(phase, step) != step)
+
+
+def _not_compared(a: RecordedResult, b: RecordedResult) -> tuple[str, ...]:
+    """Returns the phases that one of the programs does not have."""
+    found = []
+    for phase, verb in ((life.EVALUATION, "evaluate"), (life.PREDICTION, "predict"),
+                        (life.AGAIN, "train again")):
+        has = [phase in dict(one.phases) and (phase != life.AGAIN or bool(one.again))
+               for one in (a, b)]
+        if not all(has):
+            found.append(f"{phase} (the {'migrated' if has[0] else 'legacy'} program does not "
+                         f"{verb})")
+    return tuple(found)
+
+
+def _too_few_steps(a: RecordedResult, b: RecordedResult) -> str:
+    """Returns why steps that all agree are not enough."""
+    needed = ("A TF2 program runs its first step twice, and verify sees the update of pipelined "
+              "tables one step later: let it train two steps more" if b.stage == TF2 else
+              "Let it train as many")
+    return (f"The migrated program trained {len(b.losses)} of {len(a.losses)} steps, which agree. "
+            f"{needed}, or compare fewer: --steps {len(b.losses)}.")
 
 
 def _compare_plans(a: dict[str, str], b: dict[str, str]) -> tuple[str, ...]:
@@ -229,16 +350,16 @@ def _compare_inputs(a: RecordedResult,
                     b: RecordedResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not b.losses and b.differences:  # which say why it could not train
         return (), ()
-    if len(a.losses) != len(b.losses):
+    if len(a.losses) < len(b.losses) or not b.losses:
         return (f"the legacy program trained {len(a.losses)} steps, the migrated one "
                 f"{len(b.losses)}",), ()
     if a.inputs != b.inputs:
         return (f"the legacy input_fn gives {list(a.inputs)}, the migrated one "
                 f"{list(b.inputs)}",), ()
     if b.stage == TF2 and not a.is_seedless:
-        return (), ("the legacy input_fn gives batches that depend on the seed, of which TF2 makes "
-                    "other random numbers, so the values of the migrated one were not compared "
-                    "with them",)
+        return (), ("the legacy input_fn gives batches that depend on the seed, from which TF2 "
+                    "draws other random numbers, so the values of the migrated one were not "
+                    "compared with them",)
     if not a.is_repeatable:
         return (), ("the legacy input_fn gives other batches each time it is read, so the values "
                     "of the migrated one were not compared with them",)
@@ -257,10 +378,6 @@ def _row(step: Step) -> list[str]:
     name, difference = step.worst
     return [str(step.step), *losses, "-" if step.problem else f"{difference:.4g}",
             "not comparable" if step.problem else name]
-
-
-def _place(step: Step) -> str:
-    return f"after step {step.step}" if step.step else "in the initial values of the programs"
 
 
 def _details(step: Step) -> str:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from tpu_estimator_embedding.migration.verify.batches import RecordedBatches
-from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
+from tpu_estimator_embedding.runtime.interception import intercepted
 from tpu_estimator_embedding.types import Structure
 
 
@@ -48,10 +48,14 @@ class DatasetFeed:
     def feeding(self) -> Iterator[None]:
         """Intercepts the Datasets that a program iterates over eagerly."""
         self._iterate = tf.data.Dataset.__iter__
-        with wrapped(tf.data.Dataset, "__iter__", self._iter), \
-                wrapped(multi_device_iterator_ops.OwnedMultiDeviceIterator, "__init__",
-                        self._share):
+        with (intercepted(tf.data.Dataset, {"__iter__": self._iter}, autograph=False),
+              intercepted(multi_device_iterator_ops.OwnedMultiDeviceIterator,
+                          {"__init__": self._share}, autograph=False)):
             yield
+
+    def use(self, batches: RecordedBatches) -> None:
+        """Feeds other batches to the Datasets that are iterated over from now on."""
+        self._batches = batches
 
     def own_batches(self, count: int) -> RecordedBatches:
         """Reads the first batches of the program's own Dataset."""

@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import tensorflow as tf
 
@@ -25,7 +25,17 @@ from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.migration.verify import evaluation
 from tpu_estimator_embedding.migration.verify.batches import RecordedInput
+from tpu_estimator_embedding.migration.verify.evaluation import TrainerPhase
 from tpu_estimator_embedding.migration.verify.keras3_plan import keras3_plan_values
+from tpu_estimator_embedding.migration.verify.life import (
+    AGAIN,
+    EVALUATION,
+    PREDICTION,
+    TRAINING,
+    Life,
+    after,
+    steps_again,
+)
 from tpu_estimator_embedding.migration.verify.plan_values import of_tables
 from tpu_estimator_embedding.migration.verify.recording import (
     INITIAL,
@@ -37,8 +47,8 @@ from tpu_estimator_embedding.migration.verify.recording import (
     limited_steps,
     step_name,
 )
-from tpu_estimator_embedding.migration.verify.tf2_run import start_difference
-from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
+from tpu_estimator_embedding.migration.verify.start_values import start_difference
+from tpu_estimator_embedding.runtime.interception import intercepted
 from tpu_estimator_embedding.types import Structure
 
 if TYPE_CHECKING:
@@ -82,16 +92,21 @@ class Keras3Run:
         self._reference = pathlib.Path(settings.reference or "")
         self._names: dict[str, str] = {}  # in a legacy checkpoint -> in one of Keras
         self._losses: list[float | None] = []
+        self._life = Life()
+        # The first call of `train`, its training and input.
+        self._first: tuple[Callable[..., _Training], _Training, Callable[..., Structure]] | None
+        self._first = None
+        self._evaluated: dict[str, float] = {}
+        self._predicted: list[Structure] = []
         self.result: RecordedResult | None = None
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
         """Watches the trainings of the module, which was imported."""
         training = sys.modules[RUNTIME].KerasTraining
-        with (wrapped(training, "__init__", self._construct),
-              wrapped(training, "train", self._train),
-              wrapped(training, "evaluate", self._evaluate),
-              wrapped(training, "predict", self._end)):
+        with intercepted(training, {
+                "__init__": self._construct, "train": self._train, "evaluate": self._evaluate,
+                "predict": self._predict}, autograph=False):
             yield
 
     def _construct(self, original: Callable[..., None], training: _Training, *args: object,
@@ -99,38 +114,102 @@ class Keras3Run:
         original(training, *args, **{**kwargs, "save_checkpoints_steps": None,
                                      "model_dir": str(self._directory / "model")})
 
-    def _end(self, original: Callable[..., Result], training: _Training, *args: object,
-             **kwargs: object) -> Result:
-        if self.result is not None:
-            raise TrainedError
-        return original(training, *args, **kwargs)
+    def finish(self) -> None:
+        """Completes the run, once the program has ended; trains again if it has not."""
+        if self.result is None or self._first is None:
+            return
+        if AGAIN not in self._life.phases:
+            try:
+                self._train_again(*self._first)
+            except Exception as error:  # of the program, whatever it raises
+                self._add(differences=("second training: the migrated program fails: "
+                                       f"{type(error).__name__}: {error}",))
+        self._settle()
+        first = len(self.result.losses)
+        self.result = dataclasses.replace(self.result, again=tuple(self._losses[first:]),
+                                          phases=tuple(self._life.phases.items()))
+
+    def _add(self, differences: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> None:
+        assert self.result is not None
+        self.result = dataclasses.replace(
+            self.result, differences=(*self.result.differences, *differences),
+            notes=(*self.result.notes, *notes))
+
+    def _settle(self) -> None:
+        """Saves the values that the last phase has left."""
+        if self._first is not None:
+            self._save(self._first[1], after(list(self._life.phases)[-1]))
 
     def _evaluate(self, original: Callable[..., dict[str, float]], training: _Training,
                   input_fn: Callable[..., Structure], **kwargs: object) -> dict[str, float]:
         if self.result is None:
             return original(training, input_fn, **kwargs)
-        found = evaluation.of_trainer(functools.partial(original, training), input_fn,
-                                      self._settings)
+        self._check_model(training)
+        if EVALUATION in self._life.phases:
+            self._life.pass_over()
+            return self._evaluated
+        self._evaluated = self._phase(EVALUATION, evaluation.of_trainer, original, training,
+                                      input_fn)
         self.result = dataclasses.replace(
-            self.result, evaluation=found.results,
-            differences=(*self.result.differences, *filter(None, [found.problem])),
-            notes=(*self.result.notes, *filter(None, [found.note])))
-        raise TrainedError
+            self.result, evaluation=evaluation.numbers(self._evaluated))
+        return self._evaluated
+
+    def _predict(self, original: Callable[..., Iterator[Structure]], training: _Training,
+                 input_fn: Callable[..., Structure]) -> Iterator[Structure]:
+        if self.result is None:
+            return original(training, input_fn)
+        self._check_model(training)
+        if PREDICTION in self._life.phases:
+            self._life.pass_over()
+        else:
+            self._predicted = self._phase(PREDICTION, evaluation.predicted_by_trainer, original,
+                                          training, input_fn)
+        return iter(self._predicted)
+
+    def _check_model(self, training: _Training) -> None:
+        """Ends the program where it goes on with another model than the one that has trained."""
+        if self._first is not None and self._first[1] is not training:
+            raise TrainedError
+
+    def _phase(self, phase: str, run: Callable[..., TrainerPhase],
+               original: Callable[..., object], training: _Training,
+               input_fn: Callable[..., Structure]) -> Any:
+        """Runs a phase on the batches of the legacy program; returns its results.
+
+        Raises:
+            TrainedError: there is none that the program could go on with.
+        """
+        self._settle()
+        found = run(functools.partial(original, training), input_fn, self._settings)
+        self._life.add(phase, len(self._losses))
+        self._add(tuple(filter(None, [found.problem])), tuple(filter(None, [found.note])))
+        if found.results is None:
+            raise TrainedError
+        return found.results
 
     def _train(self, original: Callable[..., _Training], training: _Training,
                input_fn: Callable[..., Structure], *, steps: int | None = None,
                max_steps: int | None = None) -> _Training:
-        if self.result is not None:
-            raise TrainedError
         if steps is not None and max_steps is not None:  # it raises its own error
             return original(training, input_fn, steps=steps, max_steps=max_steps)
+        self._check_model(training)
+        if self.result is None:
+            self._train_first(original, training, input_fn, limited_steps(
+                self._settings.steps, {"steps": steps, "max_steps": max_steps}))
+        elif AGAIN not in self._life.phases:
+            self._train_again(original, training, input_fn)
+        else:
+            self._life.pass_over()
+        return training
+
+    def _train_first(self, original: Callable[..., _Training], training: _Training,
+                     input_fn: Callable[..., Structure], count: int) -> None:
         legacy = RecordedResult.load(self._reference)
         if legacy.num_replicas > 1:
             raise NotImplementedError(
                 f"The legacy program shares a batch among {legacy.num_replicas} replicas, each of "
                 "which has its own loss; a program of the stage keras3 has one. verify compares "
                 "them with num_shards=1 in the legacy program.")
-        count = limited_steps(self._settings.steps, {"steps": steps, "max_steps": max_steps})
         training.build(input_fn)
         plan = keras3_plan_values(training._features,
                                   functools.partial(_optimizer_of, training.optimizer))
@@ -145,13 +224,32 @@ class Keras3Run:
             self._end_untrained(plan, (f"initial values: {error}",), "of another optimizer")
         recorded = RecordedInput(input_fn, self._settings, self._settings.steps + READ_AHEAD)
         import keras
-        with wrapped(keras.Model, "fit", functools.partial(self._fit, keras, training)):
-            original(training, _replayed(input_fn, recorded), max_steps=count)
+        self._first = original, training, input_fn
+        self._run_steps(original, training, _replayed(input_fn, recorded), count)
+        self._life.add(TRAINING, len(self._losses))
         self.result = RecordedResult(
             tuple(self._losses), plan, tuple(recorded.inputs), tuple(recorded.digests), True,
             stage=KERAS3, tables=legacy.tables, differences=differences, notes=(
                 f"the migrated program ran on Keras's backend {keras.backend.backend()}", *notes))
-        return training
+
+    def _train_again(self, original: Callable[..., _Training], training: _Training,
+                     input_fn: Callable[..., Structure]) -> None:
+        self._settle()
+        self._life.add(AGAIN, len(self._losses))
+        steps = steps_again(self._settings, self._settings.steps, None)
+        if not steps:
+            return
+        recorded = RecordedInput(input_fn, evaluation.in_folder(self._settings, AGAIN),
+                                 steps + READ_AHEAD)
+        self._run_steps(original, training, _replayed(input_fn, recorded), steps)
+        self._life.add(AGAIN, len(self._losses))
+
+    def _run_steps(self, original: Callable[..., _Training], training: _Training,
+                   input_fn: Callable[..., Structure], steps: int) -> None:
+        import keras
+        fit = functools.partial(self._fit, keras, training)
+        with intercepted(keras.Model, {"fit": fit}, autograph=False):
+            original(training, input_fn, steps=steps)
 
     def _end_untrained(self, plan: dict[str, str], differences: tuple[str, ...],
                        which: str) -> NoReturn:
@@ -209,17 +307,17 @@ class Keras3Run:
             if keras.backend.backend() == "jax":
                 model.jax_state_sync()  # the state is in the loop of `fit`
             self._losses.append(float(logs["loss"]))
-            self._save(training)
+            self._save(training, step_name(len(self._losses)))
             model.reset_metrics()  # so that the next loss is that of its step alone
 
         callback = keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)
         return original(model, *args, callbacks=[*callbacks, callback], **kwargs)
 
-    def _save(self, training: _Training) -> None:
+    def _save(self, training: _Training, name: str) -> None:
         folder = self._directory / _SAVED
         folder.mkdir()
         training.save(str(folder / _SAVED))
-        checkpoint.convert(folder / _SAVED, self._directory / step_name(len(self._losses)), "v1",
+        checkpoint.convert(folder / _SAVED, self._directory / name, "v1",
                            names=self._names)
         shutil.rmtree(folder)
 

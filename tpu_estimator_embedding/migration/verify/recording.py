@@ -100,6 +100,8 @@ class RecordedResult:
         of_hooks: variables that hooks have made, after model_fn.
         num_replicas: that share a batch; the loss is that of one of them.
         steps: that the first call of train of an Estimator was to train; 0 of a TF2 program.
+        again: losses of the steps of a second training.
+        phases: name of a phase, and the number of steps trained by then, in order.
         evaluation: results of the first evaluation after training; None without one.
         notes: what was not compared: of a TF2 program, and steps that the program does not have.
         differences: initial values of a TF2 program that differ, and missing variables.
@@ -118,6 +120,8 @@ class RecordedResult:
     of_hooks: tuple[str, ...] = ()
     num_replicas: int = 1
     steps: int = 0
+    again: tuple[float | None, ...] = ()
+    phases: tuple[tuple[str, int], ...] = ()
     evaluation: dict[str, float] | None = None
     notes: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
@@ -163,7 +167,7 @@ def activation_differences(
         rtol: float, atol: float | None) -> dict[str, tuple[float, bool]]:
     """Returns feature -> the largest difference and whether all are within the tolerance.
 
-    Activations `[n, dim]` and `[batch, length, dim]` of equal numbers compare. Of several
+    Activations `[n, dim]` and `[batch, length, dim]` of equal numbers compare. With several
     replicas the legacy run keeps those of the first one, the first rows of the batch.
 
     >>> activation_differences({"a": np.zeros([1, 2])}, {"a": np.ones([2, 2])}, 0.0, 0.5)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.migration.verify import recording
 from tpu_estimator_embedding.migration.verify.recording import INITIAL, step_name
-from tpu_estimator_embedding.runtime.estimator_methods import replaced
+from tpu_estimator_embedding.runtime.interception import estimators_intercepted
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -43,7 +43,7 @@ def collected() -> Iterator[EngineValues]:
                 {f"{table}/{slot}": name for slot, name in names.slots.items()})
         original(**arguments)
 
-    with replaced("_use_step", use_step):
+    with estimators_intercepted({"_use_step": use_step}):
         yield found
 
 
@@ -65,15 +65,22 @@ class ModelVariables(tf.compat.v1.train.SessionRunHook):
 class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
     """Saves the initial values, loads those of a reference, and saves after every step.
 
+    Args:
+        directory: of the run.
+        reference: of the run whose initial values this one starts from; None means its own.
+        engine: what is known of the graph.
+        first: number of steps before; a later training starts from the values after them.
+
     Attributes:
         losses: of the steps so far.
         trainable: names of the dense variables that are trained, in the order of the graph.
         names: of all variables, also of those that hooks have made.
     """
 
-    def __init__(self, directory: str, reference: str | None, engine: EngineValues) -> None:
+    def __init__(self, directory: str, reference: str | None, engine: EngineValues,
+                 first: int = 0) -> None:
         self._directory = pathlib.Path(directory)
-        self._reference = reference
+        self._reference, self._first = reference, first
         self._engine = engine
         self.trainable: tuple[str, ...] = ()
         self.names: frozenset[str] = frozenset()
@@ -91,6 +98,9 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
         """Saves the initial values, and loads those of the reference."""
         self.names = frozenset(map(_key, tf.compat.v1.global_variables()))
         self._saver = _saver_of_all_variables(session.graph)
+        if self._first:
+            self._saver.restore(session, str(self._directory / step_name(self._first)))
+            return
         self._save(session, INITIAL)
         if self._reference:
             self._saver.restore(session, str(pathlib.Path(self._reference, INITIAL)))
@@ -105,8 +115,9 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
         """Saves the values after the step."""
         loss, looked_up = run_values.results
         self.losses.append(float(loss))
-        recording.save_activations(self._directory, len(self.losses), looked_up)
-        self._save(run_context.session, step_name(len(self.losses)))
+        step = self._first + len(self.losses)
+        recording.save_activations(self._directory, step, looked_up)
+        self._save(run_context.session, step_name(step))
 
     def _save(self, session: tf.compat.v1.Session, name: str) -> None:
         self._saver.save(session, str(self._directory / name), write_meta_graph=False,

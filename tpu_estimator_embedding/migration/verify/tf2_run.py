@@ -6,6 +6,9 @@ reset: tables, slots and dense variables to the legacy program's initial values,
 their own. After each step, values are saved under their names in a checkpoint of TPUEstimator:
 before the program gets the next batch or, if a `tf.function` requests the batch, as in
 `Model.fit`, when the function returns.
+
+A Trainer is followed further, through its evaluation, prediction and second training. Each phase
+starts with saving the values that the one before has left.
 """
 
 import contextlib
@@ -18,7 +21,7 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -29,26 +32,40 @@ from tpu_estimator_embedding.checkpoint.table_layouts import (
     format_table_layouts,
 )
 from tpu_estimator_embedding.migration.verify import evaluation, recording
+from tpu_estimator_embedding.migration.verify.batches import RecordedBatches
 from tpu_estimator_embedding.migration.verify.counterparts import (
     Counterparts,
     Reference,
     SeenVariables,
 )
+from tpu_estimator_embedding.migration.verify.evaluation import TrainerPhase
 from tpu_estimator_embedding.migration.verify.fed_datasets import DatasetFeed
+from tpu_estimator_embedding.migration.verify.life import (
+    AGAIN,
+    EVALUATION,
+    PREDICTION,
+    TRAINING,
+    Life,
+    after,
+    steps_again,
+)
 from tpu_estimator_embedding.migration.verify.plan_values import plan_values
 from tpu_estimator_embedding.migration.verify.recording import (
+    BATCHES,
     TF2,
     RecordedResult,
     RecordingSettings,
+    TrainedError,
+    limited_steps,
     step_name,
 )
+from tpu_estimator_embedding.migration.verify.start_values import start_difference
 from tpu_estimator_embedding.migration.verify.watched_tables import (
     WatchedTables,
     call,
     watching,
-    watching_keras_rs,
-    wrapped,
 )
+from tpu_estimator_embedding.runtime.interception import intercepted
 from tpu_estimator_embedding.types import Structure
 
 Result = TypeVar("Result")
@@ -85,17 +102,10 @@ class StepTimeout:
         print(f"{self._program} has not ended step {step} {self._seconds:g} s after it asked for "
               "a batch. verify follows one process that takes a batch from a tf.data.Dataset, "
               "trains one step on it and asks for the next one; a strategy must be a "
-              "MirroredStrategy or OneDeviceStrategy. Where each thread waits is in the log, which "
-              "--keep DIR keeps. Where a step needs longer, say so: --step-timeout SECONDS.",
+              "MirroredStrategy or OneDeviceStrategy. If a step needs longer, pass --step-timeout "
+              "SECONDS. The log, which --keep DIR keeps, shows where each thread waits.",
               file=sys.stderr, flush=True)
         os._exit(STATUS)
-
-
-def _add_trial(arguments: dict[str, int]) -> None:
-    """Adds the trial to the steps of `Model.fit`, which counts them by itself."""
-    for name in ("steps", "max_steps"):
-        if arguments.get(name) is not None:
-            arguments[name] += 1
 
 
 class StepsDoneError(RuntimeError):
@@ -128,6 +138,14 @@ class TF2Run:
         self._loss: float | None = None
         self._late: dict[str, np.ndarray] | None = None  # of the step before, without tables
         self._own: dict[WatchedTables, dict[str, np.ndarray]] = {}  # start values
+        self._life = Life()
+        # Of a Trainer: whether `fit` trains, and its first call of `train`.
+        self._first: tuple[bool, functools.partial[Any]] | None = None
+        self._before = self._last = 0  # steps before and after a second training
+        self._is_bounded = False  # whether a training ends by itself
+        self._left = 0  # how often it may still ask for a batch after its last step
+        self._evaluated: dict[str, float] = {}
+        self._predicted: list[Structure] = []
         self.losses: list[float | None] = []
         self.problem = ""
         self.result: RecordedResult | None = None
@@ -136,34 +154,84 @@ class TF2Run:
     def following(self) -> Iterator[None]:
         """Watches the program's tables, variables, gradients and function calls."""
         with (watching(self._tables), self._seen.seeing(), self._feed.feeding(),
-              watching_keras_rs(self._tables),
-              wrapped(tf.GradientTape, "gradient", self._gradient),
-              wrapped(type(tf.function(lambda: 0)), "__call__", self._call_function)):
+              intercepted(tf.GradientTape, {"gradient": self._gradient}, autograph=False),
+              intercepted(type(tf.function(lambda: 0)), {"__call__": self._call_function},
+                          autograph=False)):
             yield
 
     @contextlib.contextmanager
     def watching_trainer(self, module: str) -> Iterator[None]:
-        """Lets a program with a Trainer evaluate after training, once."""
+        """Follows a program with a Trainer."""
         trainer = getattr(sys.modules[module], self.trainers[module])
-        with contextlib.ExitStack() as stack:
-            is_fit = trainer.__name__ == "KerasTrainer"
-            stack.enter_context(wrapped(trainer, "train", functools.partial(self._train, is_fit)))
-            if "evaluate" in vars(trainer):
-                stack.enter_context(wrapped(trainer, "evaluate", self._evaluate))
+        is_fit = trainer.__name__ == "KerasTrainer"
+        calls: dict[str, Callable[..., object]] = {
+            "__init__": self._construct, "train": functools.partial(self._train, is_fit),
+            "evaluate": self._evaluate, "predict": self._predict}
+        own = {method: call for method, call in calls.items() if method in vars(trainer)}
+        with intercepted(trainer, own, autograph=False):
             yield
+
+    def _construct(self, original: Callable[..., None], trainer: object, *args: object,
+                   **kwargs: object) -> None:
+        """Lets a Trainer start from nothing, and leave nothing behind."""
+        given = inspect.signature(original).bind(trainer, *args, **kwargs).arguments
+        given.update(model_dir=str(self._directory / "model"), save_checkpoints_steps=None,
+                     save_checkpoints_secs=None)
+        original(**given)
 
     def _train(self, is_fit: bool, original: Callable[..., Trainer], trainer: Trainer,
                *args: object, **kwargs: object) -> Trainer:
-        self._check_open()
-        given = inspect.signature(original).bind(trainer, *args, **kwargs)
-        if is_fit and self._counterparts is None:
-            _add_trial(given.arguments)
+        given = inspect.signature(original).bind(trainer, *args, **kwargs).arguments
+        call: functools.partial[Any] = functools.partial(original, **given)
+        self._check_model(trainer)
+        if self.result is None:
+            self._first = self._first or (is_fit, call)
+            self._train_first(is_fit, call)
+        elif AGAIN not in self._life.phases:
+            self._train_again(is_fit, call)
+        else:
+            self._life.pass_over()
+        return trainer
+
+    def _train_first(self, is_fit: bool, call: functools.partial[Any]) -> None:
+        """Trains the steps that are still to be compared, as far as the call has them."""
+        done = len(self.losses)
+        own = limited_steps(self._settings.steps - done, {
+            "steps": call.keywords.get("steps"),
+            "max_steps": (call.keywords.get("max_steps") or sys.maxsize) - done})
+        self._bounded(is_fit, call, own)
+        if len(self.losses) == self._settings.steps and self.result is None:
+            self._end()
+
+    def _train_again(self, is_fit: bool, call: Callable[..., object]) -> None:
+        self._settle()
+        self._life.add(AGAIN, len(self.losses))
+        folder = pathlib.Path(self._settings.reference or "", AGAIN, BATCHES, "0.pickle")
+        steps = steps_again(self._settings, self._settings.steps, None)
+        if not steps or not folder.exists() or self._counterparts is None:
+            return
+        self._before, self._last = len(self.losses), len(self.losses) + steps
+        self._feed.use(RecordedBatches.load(folder))
+        self._bounded(is_fit, call, steps)
+        self._life.add(AGAIN, len(self.losses))
+
+    def _bounded(self, is_fit: bool, call: Callable[..., object], steps: int) -> None:
+        """Trains some steps, and completes the last one."""
+        if steps <= 0:
+            return
+        trial = is_fit and self._counterparts is None  # `fit` counts its steps by itself
+        self._is_bounded, self._left = True, 2
         try:
-            return original(*given.args, **given.kwargs)
-        except Exception:
-            if self.result is None:
+            call(steps=steps + trial, max_steps=None)
+        except Exception as error:
+            if StepsDoneError.__name__ not in f"{type(error).__name__}: {error}":
                 raise
-            return trainer  # which has the values after the last step
+        finally:
+            self._is_bounded = False
+        self._timeout.stop()
+        if self._has_trained():
+            self._close()
+        self._complete()
 
     def _evaluate(self, original: Callable[..., dict[str, float]], trainer: object,
                   input_fn: Callable[..., tf.data.Dataset], *args: object,
@@ -171,33 +239,92 @@ class TF2Run:
         if not self._has_trained() and not self.losses:
             with self._feed.paused():
                 return original(trainer, input_fn, *args, **kwargs)
-        self.finish()
-        if self.result is not None and self._counterparts:
-            self.result = self._evaluated(self.result, functools.partial(original, trainer),
-                                          input_fn, self._counterparts.is_pipelined)
-        raise StepsDoneError("verify has seen the evaluation that it compares.")
+        self._check_model(trainer)
+        if EVALUATION in self._life.phases:
+            self._life.pass_over()
+            return self._evaluated
+        found = self._phase(EVALUATION, evaluation.of_trainer, original, trainer, input_fn)
+        self._evaluated = found.results
+        assert self.result is not None
+        self.result = dataclasses.replace(self.result, evaluation=evaluation.numbers(found.results))
+        return self._evaluated
 
-    def _evaluated(self, result: RecordedResult, evaluate: Callable[..., dict[str, float]],
-                   input_fn: Callable[..., tf.data.Dataset],
-                   is_pipelined: bool) -> RecordedResult:
-        """Returns the result with those of an evaluation; one that fails is a difference."""
-        if is_pipelined:
-            return dataclasses.replace(result, notes=(
-                *result.notes, "evaluations of pipelined tables are not compared"))
+    def _predict(self, original: Callable[..., Iterator[Structure]], trainer: object,
+                 input_fn: Callable[..., tf.data.Dataset], *args: object,
+                 **kwargs: object) -> Iterator[Structure]:
+        if not self._has_trained() and not self.losses:
+            with self._feed.paused():
+                return iter(list(original(trainer, input_fn, *args, **kwargs)))
+        self._check_model(trainer)
+        if PREDICTION in self._life.phases:
+            self._life.pass_over()
+        else:
+            given = inspect.signature(original).bind(trainer, input_fn, *args, **kwargs).arguments
+            given = {name: value for name, value in given.items()
+                     if name in ("predict_keys", "yield_single_examples")}
+            self._predicted = self._phase(
+                PREDICTION, evaluation.predicted_by_trainer,
+                functools.partial(original, **given), trainer, input_fn).results
+        return iter(self._predicted)
+
+    def _check_model(self, trainer: object) -> None:
+        """Ends the program where it goes on with another Trainer than the one that has trained."""
+        if self._first is not None and self._first[1].keywords["self"] is not trainer:
+            raise TrainedError
+
+    def _phase(self, phase: str, run: Callable[..., TrainerPhase],
+               original: Callable[..., object], trainer: object,
+               input_fn: Callable[..., tf.data.Dataset]) -> TrainerPhase:
+        """Runs a phase on the batches of the legacy program, and notes what was not compared.
+
+        Raises:
+            TrainedError: there is no result that the program could go on with.
+        """
+        self._finish_training()
+        self._settle()
+        if self.result is None or self._counterparts is None:
+            raise TrainedError
         with self._feed.paused():
-            found = evaluation.of_trainer(evaluate, input_fn, self._settings)
-        return dataclasses.replace(
-            result, evaluation=found.results,
-            differences=(*result.differences, *filter(None, [found.problem])),
-            notes=(*result.notes, *filter(None, [found.note])))
+            found = run(functools.partial(original, trainer), input_fn, self._settings)
+        self._life.add(phase, len(self.losses))
+        self.result = dataclasses.replace(
+            self.result, differences=(*self.result.differences, *filter(None, [found.problem])),
+            notes=(*self.result.notes, *filter(None, [found.note])))
+        if found.results is None:
+            raise TrainedError
+        return found
 
     def finish(self) -> None:
+        """Completes the run, once the program has ended; trains again if it has not."""
+        self._finish_training()
+        if self.result is None:
+            return
+        if self._first is not None and AGAIN not in self._life.phases:
+            try:
+                self._train_again(*self._first)
+            except Exception as error:  # of the program, whatever it raises
+                self.result = dataclasses.replace(self.result, differences=(
+                    *self.result.differences, "second training: the migrated program fails: "
+                    f"{type(error).__name__}: {error}"))
+        self._settle()
+        first = min(len(self.losses), self._settings.steps)
+        self.result = dataclasses.replace(
+            self.result, losses=tuple(self.losses[:first]), again=tuple(self.losses[first:]),
+            phases=tuple(self._life.phases.items()))
+
+    def _finish_training(self) -> None:
         """Saves the values of the last step, if the program ended by itself."""
         self._timeout.stop()
         if self.result is None and self._has_trained():
             self._close()
         if self.result is None and self.losses:
             self._end()
+
+    def _settle(self) -> None:
+        """Saves the values that the last phase has left."""
+        if self._life.phases and self._counterparts is not None and self._first is not None:
+            prompt, late = self._counterparts.values()
+            self._save(after(list(self._life.phases)[-1]), {**prompt, **late})
 
     def _gradient(self, original: Callable[..., Structure], tape: tf.GradientTape,
                   target: Structure, *args: object, **kwargs: object) -> Structure:
@@ -238,7 +365,7 @@ class TF2Run:
             self._close()
             self._check_open()
         self._note_starts()
-        return len(self.losses)
+        return len(self.losses) - self._before
 
     def _note_starts(self) -> None:
         """Notes the values before the first step; a function that asks may be in that step."""
@@ -250,12 +377,17 @@ class TF2Run:
             self._seen.note_starts()
             self._own.clear()
         for tables in self._tables:
-            values = {name: variable.numpy() for name, variable in tables.variables().items()}
+            with tf.init_scope():  # the first call may be while a function is traced
+                values = {name: variable.numpy() for name, variable in tables.variables().items()}
             self._own[tables] = {**values, **self._own.get(tables, {})}
 
     def _check_open(self) -> None:
-        if self.result is not None:
+        is_done = len(self.losses) >= self._last if self._before else self.result is not None
+        if not is_done:
+            return
+        if not self._is_bounded or not self._left:
             raise StepsDoneError("verify has seen all steps that it compares.")
+        self._left -= 1
 
     def _close(self) -> None:
         """Saves the values after the completed step."""
@@ -281,8 +413,8 @@ class TF2Run:
         has_late = bool(self._counterparts.is_pipelined)
         step = len(self.losses) + 1
         if has_late and self._late is not None:
-            self._save(step - 1, {**self._late, **late})
-        if has_late and step > self._settings.steps:
+            self._save(step_name(step - 1), {**self._late, **late})
+        if has_late and step > self._settings.steps and not self._before:
             self._end()
             return
         self._late = prompt if has_late else None
@@ -290,21 +422,29 @@ class TF2Run:
         recording.save_activations(self._directory, step, {
             name: value for tables in self._tables for name, value in tables.trained.items()})
         if not has_late:
-            self._save(step, {**prompt, **late})
+            self._save(step_name(step), {**prompt, **late})
             if step == self._settings.steps:
                 self._end()
 
-    def _save(self, step: int, values: Mapping[str, np.ndarray]) -> None:
+    def _complete(self) -> None:
+        """Saves the last step of a Trainer, which has applied the update of pipelined tables."""
+        if self._late is not None and self._counterparts is not None:
+            _, late = self._counterparts.values()
+            self._save(step_name(len(self.losses)), {**self._late, **late})
+            self._late = None
+
+    def _save(self, name: str, values: Mapping[str, np.ndarray]) -> None:
         assert self._counterparts is not None
         layouts = {name: TableLayout("div", 1, len(values[name]))
                    for name in self._reference.tables if name in values}
         tensors = {**values, TABLE_LAYOUTS_KEY: np.array(format_table_layouts(layouts))}
         with tf.device("/cpu:0"):
-            tf.raw_ops.SaveV2(prefix=str(self._directory / step_name(step)),
+            tf.raw_ops.SaveV2(prefix=str(self._directory / name),
                               tensor_names=list(tensors), shape_and_slices=[""] * len(tensors),
                               tensors=list(map(tf.constant, tensors.values())))
 
     def _end(self) -> None:
+        self._life.add(TRAINING, len(self.losses))
         if self._late is not None:  # whose tables nothing has completed
             complete = len(list(self._directory.glob("step-*.index")))
             del self.losses[complete:]
@@ -325,8 +465,7 @@ class TF2Run:
     def _plan(self) -> dict[str, str]:
         values: dict[str, str] = {}
         for tables in self._tables:
-            if tables.plan is not None:
-                values.update(plan_values(tables.plan, evaluate=False))
+            values.update(plan_values(tables.plan, evaluate=False))
         return values
 
     def _start_differences(self) -> Iterator[str]:
@@ -338,40 +477,3 @@ class TF2Run:
             legacy = {**self._reference.tables, **self._reference.variables}[name]
             if found := start_difference(legacy, own):
                 yield f"initial value of {name}: {found}"
-
-
-_STANDARD_ERRORS = 6.0
-_FEWEST = 8  # with fewer values, random ones are not compared
-
-
-def start_difference(legacy: np.ndarray, migrated: np.ndarray) -> str:
-    """Returns how two initial values differ; empty if they do not.
-
-    >>> import numpy as np
-    >>> draw = np.random.default_rng(1).normal
-    >>> start_difference(draw(0.0, 0.1, 1000), draw(0.0, 0.1, 1000))
-    ''
-    >>> start_difference(draw(0.0, 0.1, 1000), draw(0.0, 0.2, 1000))
-    'standard deviation 0.0973, migrated 0.205'
-    >>> start_difference(np.zeros(3), np.ones(3))
-    'mean 0, migrated 1'
-    >>> start_difference(np.zeros(3), draw(0.0, 0.1, 3))
-    'constant 0, migrated random'
-    """
-    if legacy.shape != migrated.shape or legacy.dtype.kind != "f" or not legacy.size:
-        return ""
-    a, b = legacy.astype(np.float64).ravel(), migrated.astype(np.float64).ravel()
-    if a.size > 1 and bool(np.ptp(a)) != bool(np.ptp(b)):
-        return f"{_described(a)}, migrated {_described(b)}"
-    if np.ptp(a) and a.size < _FEWEST:
-        return ""
-    noise = (a.std() + b.std()) / np.sqrt(a.size)
-    if abs(a.mean() - b.mean()) > _STANDARD_ERRORS * noise:
-        return f"mean {a.mean():.3g}, migrated {b.mean():.3g}"
-    if abs(a.std() - b.std()) > _STANDARD_ERRORS * noise / 2:
-        return f"standard deviation {a.std():.3g}, migrated {b.std():.3g}"
-    return ""
-
-
-def _described(values: np.ndarray) -> str:
-    return "random" if np.ptp(values) else f"constant {values[0]:.3g}"

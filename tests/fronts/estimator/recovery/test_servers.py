@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that answer and servers that do not, and the lines about them."""
+
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests.fronts.estimator.recovery.conftest import free_address
+from tpu_estimator_embedding.estimator.cluster import servers as servers_module
+from tpu_estimator_embedding.estimator.cluster.servers import Server, Watchdog, silent, wait_for
+
+# With install(), and without TF_CONFIG, this machine stands in for a server that does not answer.
+pytestmark = pytest.mark.usefixtures("tensorflows_own")
+
+
+@pytest.fixture
+def present(cluster):
+    return Server(0, cluster["ps"][0].target.removeprefix("grpc://"))
+
+
+@pytest.fixture
+def absent(monkeypatch):
+    monkeypatch.setattr(servers_module, "ANSWER_SECONDS", 0.5)
+    return Server(1, free_address())
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    lines = []
+    for level in ("info", "warning"):
+        monkeypatch.setattr(tf.compat.v1.logging, level,
+                            lambda text, *args: lines.append(text % args))
+    return lines
+
+
+def test_a_server_computes_what_it_is_asked(present):
+    assert present.ask(lambda: tf.constant(2) + 3) == 5
+
+
+def test_servers_that_do_not_answer_are_found(present, absent):
+    assert silent([present, absent]) == [absent]
+
+
+def test_a_trainer_waits_for_its_servers_and_says_for_whom(present, absent, lines, monkeypatch):
+    answers = iter([[absent], [absent], []])
+    monkeypatch.setattr(servers_module, "silent", lambda servers: next(answers))
+    wait_for([present, absent])
+    [line] = lines  # the next one would be due after 30 seconds
+    assert line.endswith(f"waiting for ps 1 ({absent.address}), for 0 s so far: no answer")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_watchdog_says_who_does_not_answer(present, absent, lines, is_there):
+    watchdog = Watchdog([present] if is_there else [present, absent], seconds=0.2)
+    watchdog.start()
+    wait_until(lambda: len(lines) > 1)
+    watchdog.stop()
+    ending = "all servers answer" if is_there else f"ps 1 ({absent.address}) does not answer"
+    assert all("no step for" in line and line.endswith(ending) for line in lines)
+
+
+def test_the_watchdog_is_quiet_while_there_are_steps(present, lines):
+    watchdog = Watchdog([present], seconds=0.5)
+    watchdog.start()
+    for _ in range(50):
+        watchdog.after_run(None, None)
+        time.sleep(0.02)
+    watchdog.stop()
+    assert not lines
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.05)

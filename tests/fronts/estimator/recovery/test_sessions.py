@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chief restores only while no task trains, and only if the servers lost something."""
+
+import functools
+import threading
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding.estimator.cluster import server_state
+from tpu_estimator_embedding.estimator.cluster.recovery import ClusterSessionManager
+from tpu_estimator_embedding.estimator.cluster.server_state import ServerState
+from tpu_estimator_embedding.estimator.step_session import StepSessionCreator, StepSessionManager
+
+v1 = tf.compat.v1
+DEVICES = ["/job:ps/task:0", "/job:ps/task:1"]
+TASKS = ["chief/0", "worker/0"]
+
+
+class Trainer:
+    """A task whose step adds what a Python function returns to a variable of each server."""
+
+    def __init__(self, cluster, job, directory, gradient=lambda: np.float32(1)):
+        self.graph = tf.Graph()
+        self._target = cluster[job][0].target
+        self._directory = str(directory)
+        with self.graph.as_default():
+            self.variables = []
+            for number, device in enumerate(DEVICES):
+                with tf.device(device):
+                    self.variables.append(v1.get_variable(
+                        f"{directory.name}{number}", [], initializer=tf.zeros_initializer(),
+                        use_resource=True))
+            with tf.device(f"/job:{job}/task:0"):
+                value = tf.numpy_function(gradient, [], tf.float32)
+                value.set_shape([])
+            self.train_op = tf.group(*(each.assign_add(value) for each in self.variables))
+            self.state = ServerState(DEVICES, f"{job}/0", TASKS)
+            self.state.check_permits(self.train_op)
+            self.lose = tf.raw_ops.DestroyResourceOp(resource=self.variables[1].handle)
+            self.saver = v1.train.Saver(sharded=True)
+            self._scaffold = v1.train.Scaffold(saver=self.saver).finalize()
+
+    def session(self, **how):
+        """Starts a session as a MonitoredSession does, which recovers from AbortedError."""
+        with self.graph.as_default():
+            return StepSessionCreator(
+                self._scaffold, self._target, None, checkpoint_dir=self._directory,
+                max_wait_secs=3, manager=functools.partial(ClusterSessionManager, self.state),
+                is_chief=how.get("is_chief", False)).create_session()
+
+    def save(self, session, step):
+        with self.graph.as_default():
+            self.saver.save(session, f"{self._directory}/model.ckpt", step, write_meta_graph=False)
+
+    def values(self, session):
+        return [float(value) for value in session.run(self.variables)]
+
+
+@pytest.fixture
+def chief(cluster, tmp_path):
+    return Trainer(cluster, "chief", tmp_path)
+
+
+@pytest.fixture
+def worker(cluster, tmp_path):
+    return Trainer(cluster, "worker", tmp_path)
+
+
+def test_a_restarted_chief_keeps_what_the_servers_hold(chief, worker, cluster, tmp_path):
+    chiefs = chief.session(is_chief=True)
+    chief.save(chiefs, 7)
+    workers = worker.session()
+    for trainer, session in ((chief, chiefs), (worker, workers)):
+        session.run(trainer.train_op)
+    again = Trainer(cluster, "chief", tmp_path)
+    session = again.session(is_chief=True)
+    assert again.values(session) == [2, 2]
+    assert again.saver.last_checkpoints == [str(tmp_path / "model.ckpt-7")]
+    session.run(again.train_op)
+    workers.run(worker.train_op)  # the worker has not noticed anything
+    assert again.values(session) == [4, 4]
+
+
+@pytest.mark.parametrize("loss", ["variable", "model_dir"])
+def test_a_chief_that_has_to_restore_stops_workers_first(chief, worker, cluster, tmp_path, loss):
+    chiefs = chief.session(is_chief=True)
+    chiefs.run(chief.train_op)
+    chief.save(chiefs, 1)
+    workers = worker.session()
+    workers.run(worker.train_op)
+    if loss == "variable":  # as a server that restarts does
+        chiefs.run(chief.lose)
+        expected = [1, 1]
+    else:  # the servers hold what another training left there
+        for path in tmp_path.iterdir():
+            path.unlink()
+        expected = [0, 0]
+    again = Trainer(cluster, "chief", tmp_path)
+    session = again.session(is_chief=True)
+    assert again.values(session) == expected
+    with pytest.raises(tf.errors.AbortedError, match="this step changed nothing"):
+        workers.run(worker.train_op)
+    assert again.values(session) == expected
+    worker.session().run(worker.train_op)
+    assert again.values(session) == [value + 1 for value in expected]
+
+
+def test_a_step_that_began_before_a_restore_changes_nothing(chief, cluster, tmp_path):
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow_gradient():
+        began.set()
+        go_on.wait(30)
+        return np.float32(1)
+
+    slow = Trainer(cluster, "worker", tmp_path, slow_gradient)
+    chiefs = chief.session(is_chief=True)
+    workers = slow.session()
+    errors = []
+
+    def step():
+        try:
+            workers.run(slow.train_op)
+        except tf.errors.AbortedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    assert began.wait(30)
+    chief.state.stop_steps(chiefs)
+    chief.state.start_training(chiefs, str(tmp_path))
+    go_on.set()
+    thread.join()
+    assert errors and chief.values(chiefs) == [0, 0]
+
+
+def test_workers_wait_for_the_chief_and_say_so(chief, worker, monkeypatch):
+    lines = []
+    monkeypatch.setattr(v1.logging, "info", lambda text, *args: lines.append(text % args))
+    with pytest.raises(tf.errors.DeadlineExceededError,
+                       match="Session was not ready after waiting 3 secs. The chief has not"):
+        worker.session()
+    assert [line for line in lines if "waiting for the chief to initialize or restore" in line]
+    chief.session(is_chief=True)
+    worker.session().run(worker.train_op)
+
+
+def test_a_worker_whose_permit_is_removed_while_it_starts_waits(monkeypatch):
+    answers = iter([5, None, 6, 6])
+    state = types.SimpleNamespace(training=lambda session: next(answers),
+                                  failure=lambda session: "",
+                                  permit_steps=lambda session: None)
+    with tf.Graph().as_default():
+        manager = ClusterSessionManager(state)
+    monkeypatch.setattr(StepSessionManager, "may_start", lambda manager, session: True)
+    assert not manager.may_start(None)
+    assert manager.may_start(None)
+
+
+@pytest.mark.parametrize("content", [None, "", "text"])
+def test_a_model_directory_without_a_training(tmp_path, content):
+    if content is not None:
+        (tmp_path / server_state._FILE).write_text(content)
+    assert server_state.training_of(str(tmp_path)) is None
+
+
+def test_a_training_that_failed_is_forgotten(chief, tmp_path):
+    chief.session(is_chief=True)
+    assert server_state.training_of(str(tmp_path)) is not None
+    for _ in range(2):
+        server_state.forget_training(str(tmp_path))
+        assert server_state.training_of(str(tmp_path)) is None

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers that update the tables of layers when they are given the gradients of carriers.
+
+A carrier is the trainable variable of a layer, see `pending_updates`. The functions here replace
+the methods with which optimizers apply gradients. They update the tables first, and then give the
+optimizer's own method zeros as the gradient of every carrier, so that its norms, clipping and
+number of steps are those of the other variables.
+"""
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.ops.autograph import not_converted
+from tpu_estimator_embedding.types import Tensor
+
+_TABLES = "tpu_embedding_tables"  # attribute of a carrier
+
+
+class UpdatedTables(Protocol):
+    """The tables of a carrier."""
+
+    def apply_gradients(self, coefficients: Tensor, is_due: Tensor | None = None,
+                        steps: int = 1) -> None: ...
+
+
+def mark(carrier: Any, tables: UpdatedTables) -> None:
+    """Makes a variable, and the tf.Variable that it wraps in Keras 3, the carrier of tables."""
+    setattr(carrier, _TABLES, tables)
+    if not isinstance(carrier, tf.Variable):
+        setattr(carrier.value, _TABLES, tables)
+
+
+def _keras_3_apply(original: Callable[..., None], optimizer: Any, grads: Sequence[Tensor | None],
+                   trainable_variables: Iterable[Any] | None = None) -> None:
+    variables = optimizer._trainable_variables
+    if trainable_variables is not None:
+        variables = trainable_variables = list(trainable_variables)
+    steps, scale = optimizer.gradient_accumulation_steps, optimizer.loss_scale_factor
+
+    def update(tables: UpdatedTables, gradient: Tensor) -> None:
+        gradient = gradient if scale is None else gradient / scale
+        if steps:
+            tables.apply_gradients(gradient, (optimizer._iterations + 1) % steps == 0, steps)
+        else:
+            tables.apply_gradients(gradient)
+
+    original(optimizer, _without_carriers(list(grads), variables, update), trainable_variables)
+
+
+def _apply_gradients(original: Callable[..., Any], optimizer: Any,
+                     grads_and_vars: Iterable[tuple[Tensor | None, Any]],
+                     *args: Any, **kwargs: Any) -> Any:
+    pairs = list(grads_and_vars)
+    variables = [variable for _, variable in pairs]
+    gradients = _without_carriers([gradient for gradient, _ in pairs], variables,
+                                  lambda tables, gradient: tables.apply_gradients(gradient))
+    return original(optimizer, list(zip(gradients, variables, strict=True)), *args, **kwargs)
+
+
+def _without_carriers(gradients: list[Tensor | None], variables: Sequence[Any],
+                      update: Callable[[UpdatedTables, Tensor], None]) -> list[Tensor | None]:
+    """Updates tables; returns the gradients, with zeros for carriers."""
+    # Keras itself checks that there are as many of both.
+    for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=False)):
+        tables = getattr(variable, _TABLES, None)
+        if tables is not None and gradient is not None:
+            update(tables, gradient)
+            with _graph_of(gradient):
+                gradients[index] = tf.zeros_like(gradient)
+    return gradients
+
+
+def _graph_of(gradient: Tensor) -> contextlib.AbstractContextManager[object]:
+    """Returns a context whose ops are in the graph of a gradient, not of a branch that applies it.
+
+    Keras sums gradients over replicas by a custom gradient, whose outputs must be in one graph.
+    """
+    if not tf.is_symbolic_tensor(gradient) or gradient.graph is tf.compat.v1.get_default_graph():
+        return contextlib.nullcontext()
+    context: contextlib.AbstractContextManager[object] = gradient.graph.as_default()
+    return context
+
+
+# Name of a replacement -> module, class and method; as in `compat.patch_table`.
+_METHODS = {
+    "keras_3": ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
+    "keras": ("keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
+    "keras_legacy": ("keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2",
+                     "apply_gradients"),
+    "tf_keras": ("tf_keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
+    "tf_keras_legacy": ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2",
+                        "apply_gradients"),
+    "tf_compat_v1": ("tensorflow.python.training.optimizer", "Optimizer", "apply_gradients")}
+
+
+@functools.cache
+def _replacement(name: str) -> Callable[..., Any]:
+    module, owner, method = _METHODS[name]
+    function = _keras_3_apply if name == "keras_3" else _apply_gradients
+    original = getattr(getattr(importlib.import_module(module), owner), method)
+
+    @functools.wraps(original)
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return function(original, *args, **kwargs)
+    return not_converted(replacement)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name not in _METHODS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _replacement(name)
+
+
+@functools.cache
+def teach_optimizers(layer: type) -> None:
+    """Makes the optimizers of a Keras, and of tf.compat.v1, update tables.
+
+    Further calls change nothing. Optimizers that are given no carrier work as before.
+
+    Args:
+        layer: the class Layer of the Keras.
+    """
+    package = layer.__module__.partition(".")[0]
+    is_keras_3 = layer.__module__.startswith("keras.src.layers")
+    for name in ("tf_compat_v1", *(["keras_3"] if is_keras_3 else [package, f"{package}_legacy"])):
+        module, owner, method = _METHODS[name]
+        setattr(getattr(importlib.import_module(module), owner), method, _replacement(name))

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows gradients of dense variables from where they are computed to where they are applied.
+
+The world is closed: only assignments of known functions may stand between the two.
+
+    grads, variables = zip(*optimizer.compute_gradients(loss))
+    grads, _ = tf.clip_by_global_norm(grads, 1.0)
+    train_op = optimizer.apply_gradients(zip(grads, variables), global_step=step)
+
+    variables = tf.trainable_variables()
+    grads, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), params["clip"])
+    train_op = optimizer.apply_gradients(zip(grads, variables), global_step=step)
+
+    pairs = [(tf.clip_by_value(g, -1.0, 1.0), v) for g, v in optimizer.compute_gradients(loss)]
+    train_op = optimizer.apply_gradients(pairs, global_step=step)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+
+import libcst as cst
+from libcst import matchers
+
+from tpu_estimator_embedding.migration.assignments import (
+    Line,
+    binds,
+    bound_otherwise,
+    changed_in,
+    innermost,
+    names_of_target,
+    parameters,
+    targets_of,
+)
+from tpu_estimator_embedding.migration.effects import is_pure_name, text_of
+from tpu_estimator_embedding.migration.known_effects import is_random
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names, holds
+
+_BUILTINS = ("zip", "list", "tuple", "len", "float", "int", "isinstance", "max", "min")
+_STEPS = ("train.get_global_step", "train.get_or_create_global_step")
+_ATTRIBUTES = ("name", "shape", "dtype", "values", "indices")
+_PAIRS = "list(zip(gradients, variables))"
+
+
+@dataclasses.dataclass(frozen=True)
+class ChangedGradients:
+    """How a model_fn changes gradients, as the body of `transform_gradients`.
+
+    Attributes:
+        lines: the lines of the model_fn.
+        replaced: expression in them -> the text that takes its place.
+        result: what is applied, an expression.
+        is_pairs: whether `result` has pairs of gradient and variable, not gradients.
+    """
+
+    lines: frozenset[cst.CSTNode]
+    replaced: dict[cst.CSTNode, str]
+    result: cst.BaseExpression
+    is_pairs: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientChain:
+    """Gradients, followed back.
+
+    Attributes:
+        origin: the call that computes them.
+        origin_line: its line.
+        lines: all lines between, with that one.
+        names: the variables that they assign.
+        changed: how they are changed; None if they are not.
+    """
+
+    origin: cst.Call
+    origin_line: Line
+    lines: tuple[Line, ...]
+    names: frozenset[str]
+    changed: ChangedGradients | None
+
+
+def follow(applied: cst.BaseExpression, before: Sequence[Line], names: Names,
+           function: cst.FunctionDef, place: Line) -> GradientChain | None:
+    """Follows the argument of `apply_gradients`; returns None if a part is of an unknown shape.
+
+    Args:
+        applied: the argument.
+        before: the lines of the model_fn above.
+        names: of the module.
+        function: the model_fn.
+        place: the line with `apply_gradients`.
+    """
+    return _Follower(before, names, function, place).run(applied)
+
+
+class _Follower:
+    def __init__(self, before: Sequence[Line], names: Names, function: cst.FunctionDef,
+                 place: Line) -> None:
+        self._before, self._names, self._function, self._place = before, names, function, place
+
+    def run(self, applied: cst.BaseExpression) -> GradientChain | None:
+        pair = _zipped(applied)
+        result = pair[0] if pair else applied
+        lines = self._lines(pair or (applied,))
+        searched: list[cst.CSTNode] = [*(line.node for line in lines), applied]
+        origins = [call for node in searched for call in find_all(node, cst.Call)
+                   if self._is_origin(call)]
+        if len(origins) != 1:
+            return None
+        [origin] = origins
+        line = next((one for one in lines if holds(one.node, origin)), self._place)
+        computed = _last(origin) == "compute_gradients"
+        if pair and not self._are_variables(pair[1], lines, origin):
+            return None
+        if pair is None and not computed:
+            return None
+        replaced = dict(self._replacements(searched, origin))
+        if self._hides(lines, replaced, of_origin=line):
+            return None
+        of_gradients = self._dependent(lines, origin)
+        if not self._is_known(searched, replaced, lines) or _depends_on_order(
+                searched, of_gradients, self._names) or self._is_used_elsewhere(
+                of_gradients, lines, applied):
+            return None
+        is_plain = all(_value(one) in replaced for one in lines) and (
+            result in replaced or isinstance(result, cst.Name))
+        changed = None if is_plain else ChangedGradients(
+            frozenset(one.node for one in lines), replaced, result, pair is None)
+        return GradientChain(origin, line, tuple(lines), frozenset(
+            name for one in lines for name in targets_of(one.node)), changed)
+
+    def _lines(self, wanted: Sequence[cst.CSTNode]) -> list[Line]:
+        """Returns the lines that expressions need, in order."""
+        found: set[cst.CSTNode] = set()
+        todo = list(wanted)
+        while todo:
+            node = todo.pop()
+            inner: list[cst.CSTNode] = [
+                call for call in find_all(node, cst.Call) if self._is_origin(call)]
+            for name in _names_without(node, inner):
+                for line in self._before:
+                    if line.node not in found and binds(line.node, name):
+                        found.add(line.node)
+                        todo.append(line.node)
+                        todo += [one.test for one, _ in line.around if isinstance(one, cst.If)
+                                 and "mode" not in _names_without(one.test, ())]
+        return [line for line in self._before if line.node in found]
+
+    @staticmethod
+    def _hides(lines: Sequence[Line], replaced: dict[cst.CSTNode, str], of_origin: Line) -> bool:
+        """Whether lines assign what `transform_gradients` is given before they read it."""
+        for index, line in enumerate(lines):
+            if any(holds(line.node, node) for node in replaced):
+                continue
+            is_before = of_origin in lines[index:]
+            if {"self", "params", "variables"} & targets_of(line.node) or (
+                    is_before and "gradients" in targets_of(line.node)):
+                return True
+        return False
+
+    def _is_origin(self, call: cst.Call) -> bool:
+        return _last(call) == "compute_gradients" and isinstance(call.func, cst.Attribute) or (
+            self._names.of_tensorflow(call.func) == "gradients")
+
+    def _are_variables(self, node: cst.BaseExpression, lines: Sequence[Line],
+                       origin: cst.Call) -> bool:
+        """Whether an expression has the variables that the gradients are computed of."""
+        if self._is_all(node):
+            return _last(origin) != "compute_gradients"
+        if not isinstance(node, cst.Name):
+            return False
+        found = [line for line in self._before if binds(line.node, node.value)]
+        if len(found) != 1:
+            return False
+        value = _value(found[0])
+        if self._is_all(value):
+            return True
+        target = found[0].statement.targets[0].target if isinstance(
+            found[0].statement, cst.Assign) else None
+        return (self._pairs_of(value) is origin and isinstance(target, (cst.Tuple, cst.List))
+                and len(target.elements) == 2 and target.elements[1].value.deep_equals(
+                    node.with_changes(lpar=[], rpar=[])))
+
+    def _is_all(self, node: cst.CSTNode | None) -> bool:
+        return isinstance(node, cst.Call) and not node.args and self._names.of_tensorflow(
+            node.func) == "trainable_variables"
+
+    def _pairs_of(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
+        """Returns x of `zip(*x)`; if x is a variable that is assigned once, its value."""
+        pairs = _zip_of(node)
+        if not isinstance(pairs, cst.Name):
+            return pairs
+        found = [line for line in self._before if binds(line.node, pairs.value)]
+        return _value(found[0]) if len(found) == 1 else None
+
+    def _replacements(self, searched: Sequence[cst.CSTNode],
+                      origin: cst.Call) -> Iterator[tuple[cst.CSTNode, str]]:
+        computed = _last(origin) == "compute_gradients"
+        for node in searched:
+            zips = [call for call in find_all(node, cst.Call) if self._pairs_of(call) is origin]
+            yield from ((call, "(gradients, variables)") for call in zips)
+            for call in find_all(node, cst.Call):
+                if call is origin and not zips:
+                    yield call, _PAIRS if computed else "gradients"
+                elif self._is_all(call) and not holds(origin, call):
+                    yield call, "variables"
+
+    def _dependent(self, lines: Sequence[Line], origin: cst.Call) -> set[str]:
+        """Returns the variables that have gradients."""
+        found: set[str] = set()
+        for line in lines:
+            if holds(line.node, origin) or found & _names_without(line.node, ()):
+                found |= targets_of(line.node)
+        return found
+
+    def _is_known(self, searched: Sequence[cst.CSTNode], replaced: dict[cst.CSTNode, str],
+                  lines: Sequence[Line]) -> bool:
+        """Whether lines only compute, from what `transform_gradients` has."""
+        own = {name for line in lines for name in targets_of(line.node)}
+        tests = [one.test for line in lines for one, _ in line.around if isinstance(one, cst.If)]
+        inside = (set(parameters(self._function)) | bound_otherwise(self._function) | {
+            name for target in find_all(self._function.body, cst.AssignTarget)
+            for name in _names_without(target, ())}) - {"params", "mode"}
+        for line in lines:
+            if not isinstance(line.statement, cst.Assign) or not targets_of(line.node):
+                return False
+        for node in (*searched, *tests):
+            bound = {name.value for one in find_all(node, cst.CompFor)
+                     for name in names_of_target(one.target) if isinstance(name, cst.Name)}
+            if (_names_without(node, replaced) & inside) - own - bound:
+                return False
+            if find_all(node, cst.NamedExpr, cst.Lambda, cst.Await) or not all(
+                    _keeps_gradients(one) for one in find_all(node, cst.CompIf)):
+                return False
+            for call in find_all(node, cst.Call):
+                if any(holds(one, call) for one in replaced):
+                    continue
+                name = self._names.of_tensorflow(call.func)
+                is_known = name and is_pure_name(name) and not is_random(name) and (
+                    name not in _STEPS)
+                if not (is_known or self._is_plain_call(call, bound)):
+                    return False
+            # What variables have in graphs and in TF2.
+            if any(one.value.value in bound and one.attr.value not in _ATTRIBUTES
+                   for one in find_all(node, cst.Attribute) if isinstance(one.value, cst.Name)):
+                return False
+        return not {root.value for root in map(innermost, changed_in(self._function.body))
+                    if isinstance(root, cst.Name)} & own
+
+    @staticmethod
+    def _is_plain_call(call: cst.Call, bound: set[str]) -> bool:
+        """Whether a call is of a builtin, of `params...get`, or looks at a variable's name."""
+        words = dotted(call.func)
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "get":
+            root = innermost(call.func.value)
+            return isinstance(root, cst.Name) and root.value == "params"
+        return words in [(one,) for one in _BUILTINS] or words[:1] in [
+            (one,) for one in bound] and words[1:] in (("name", "startswith"), ("name", "endswith"))
+
+    def _is_used_elsewhere(self, gradients: set[str], lines: Sequence[Line],
+                           applied: cst.BaseExpression) -> bool:
+        known = {*(line.node for line in lines), applied}
+        return any(not any(holds(one, node) for one in known)
+                   for name in gradients for node in find_names(self._function.body, name))
+
+
+def _depends_on_order(nodes: Sequence[cst.CSTNode], gradients: set[str],
+                      names: Names) -> bool:
+    """Whether gradients are taken by their places, which are others in TF2."""
+    for node in nodes:
+        for one in find_all(node, cst.Subscript):
+            if isinstance(one.value, cst.Call) and names.of_tensorflow(
+                    one.value.func) == "clip_by_global_norm":
+                continue
+            if _names_without(one.value, ()) & gradients:
+                return True
+    return False
+
+
+def _zipped(node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """Returns the arguments of `zip(gradients, variables)`, also in a list."""
+    if isinstance(node, cst.Call) and dotted(node.func) in (("list",), ("tuple",)) and len(
+            node.args) == 1:
+        node = node.args[0].value
+    if isinstance(node, cst.Call) and dotted(node.func) == ("zip",) and len(
+            node.args) == 2 and not any(one.star for one in node.args):
+        return node.args[0].value, node.args[1].value
+    return None
+
+
+def _zip_of(node: cst.CSTNode | None) -> cst.BaseExpression | None:
+    """Returns x of `zip(*x)`."""
+    return node.args[0].value if isinstance(node, cst.Call) and dotted(node.func) == (
+        "zip",) and len(node.args) == 1 and node.args[0].star == "*" else None
+
+
+def _keeps_gradients(condition: cst.CompIf) -> bool:
+    """Whether a condition of a comprehension leaves out what has no gradient, and no more."""
+    return matchers.matches(condition.test, matchers.Comparison(comparisons=[
+        matchers.ComparisonTarget(matchers.IsNot(), matchers.Name("None"))]))
+
+
+def _last(call: cst.Call) -> str:
+    return call.func.attr.value if isinstance(call.func, cst.Attribute) else text_of(call.func)
+
+
+def _value(line: Line) -> cst.BaseExpression | None:
+    return line.statement.value if isinstance(line.statement, cst.Assign) else None
+
+
+def _names_without(node: cst.CSTNode, but: Collection[cst.CSTNode]) -> set[str]:
+    """Returns the names in a node, but not those of attributes and keywords, nor in some nodes."""
+    if any(node is one for one in but):
+        return set()
+    if isinstance(node, cst.Name):
+        return {node.value}
+    if isinstance(node, (cst.Attribute, cst.Arg)):
+        return _names_without(node.value, but)
+    return {name for child in node.children for name in _names_without(child, but)}
