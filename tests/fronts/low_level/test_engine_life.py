@@ -14,14 +14,13 @@ def test_the_engine_that_is_configured_keeps_no_graph():
         {"words": te.TableConfig(13, 1)}, {"title": te.FeatureConfig("words")}, 4, te.TRAINING,
         optimization_parameters=te.AdagradParameters(0.1),
         device_config=te.DeviceConfig(1, 1, "/job:localhost"))
-    graphs = weakref.WeakSet()
+    graphs = []
     for _ in range(3):
         with tf.Graph().as_default() as graph:
             engine.create_variables_and_ops()
             activations = engine.get_activations()
             engine.generate_send_gradients_op(activations)
-            graphs.add(graph)
-    assert len(graphs) == 3
+            graphs.append(weakref.ref(graph))
     del graph, activations
     gc.collect()
-    assert not graphs
+    assert [graph() for graph in graphs] == [None, None, None]
