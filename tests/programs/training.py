@@ -218,9 +218,10 @@ def _twice(draft: Draft) -> list[str]:
 
     With columns for a TensorCore only, it runs; the order decides what the variables become.
     """
+    reduce = "tf.reduce_sum" if draft.is_sum else "tf.reduce_mean"
     return ["first = optimizer.minimize(loss, global_step=step)",
             "with tf.control_dependencies([first]):",
-            "    train_op = optimizer.minimize(0.1 * tf.reduce_mean(tf.square(net)))"]
+            f"    train_op = optimizer.minimize(0.1 * {reduce}(tf.square(net)))"]
 
 
 def _counter_in_cond(draft: Draft) -> list[str]:
