@@ -17,7 +17,7 @@ from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
 from tpu_estimator_embedding.estimator.hooks.loop_length import length_in_evaluation
 from tpu_estimator_embedding.estimator.hooks.step_loop import Steps, in_loops
 from tpu_estimator_embedding.estimator.input.feeding import EmbeddingHook
-from tpu_estimator_embedding.estimator.step_session import StepSessionCreator
+from tpu_estimator_embedding.estimator.step_session import StepSessionCreator, reach_local_variables
 from tpu_estimator_embedding.types import Structure, Tensor
 
 _GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
@@ -75,7 +75,7 @@ def evaluation_ops(graph: ModelGraph, hooks: Sequence[tf.compat.v1.train.Session
         "Estimator already defines a default metric with the same name.", "Rename it.")
     update, values = upstream.estimator._extract_metric_update_ops(metrics)
     return EvaluationOps(
-        _with_default_local_init(spec.scaffold), update,
+        _with_local_variables(spec.scaffold), update,
         {**values, _GLOBAL_STEP: tf.compat.v1.train.get_global_step()},
         [*graph.input_hooks, *hooks, *(spec.evaluation_hooks or ())])
 
@@ -149,15 +149,14 @@ def predictions(graph: ModelGraph, fetches: Structure,
             yield fetched
 
 
-def _with_default_local_init(
-        scaffold: tf.compat.v1.train.Scaffold) -> tf.compat.v1.train.Scaffold:
-    """Returns a Scaffold that initializes the count of steps, too."""
-    if not scaffold.local_init_op:
+def _with_local_variables(scaffold: tf.compat.v1.train.Scaffold
+                          ) -> tf.compat.v1.train.Scaffold:
+    """Returns a Scaffold whose `local_init_op` initializes the count of steps, too."""
+    if scaffold.local_init_op is None:
         return scaffold
     tf_evaluation._get_or_create_eval_step()
     return tf.compat.v1.train.Scaffold(
-        local_init_op=tf.group(scaffold.local_init_op,
-                               tf.compat.v1.train.Scaffold.default_local_init_op()),
+        local_init_op=reach_local_variables(scaffold.local_init_op),
         copy_from_scaffold=scaffold)
 
 

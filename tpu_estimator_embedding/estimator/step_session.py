@@ -231,6 +231,25 @@ class StepSessionManager(session_manager.SessionManager):
         return bool(self._try_run_local_init_op(session)[0] and self._model_ready(session)[0])
 
 
+def reach_local_variables(local_init_op: tf.Operation | Tensor) -> tf.Operation | Tensor:
+    """Returns an op that also initializes the local variables that a program's op does not reach.
+
+    A program whose Scaffold has a `local_init_op` knows its own variables, not those of the input,
+    of tables and of hooks. Variables that the op reads or assigns stay as the op leaves them.
+    """
+    element = tf.compat.v1.get_default_graph().as_graph_element(local_init_op)
+    reached, waiting = set(), [getattr(element, "op", element)]
+    while waiting:
+        op = waiting.pop()
+        if op not in reached:
+            reached.add(op)
+            waiting += [*op.control_inputs, *(value.op for value in op.inputs)]
+    missing = [variable.initializer for variable in tf.compat.v1.local_variables()
+               if (variable.handle.op if hasattr(variable, "handle") else variable.op)
+               not in reached]
+    return tf.group(local_init_op, *missing) if missing else local_init_op
+
+
 class StepSessionCreator(tf.compat.v1.train.SessionCreator):
     """Creates the sessions of a MonitoredSession, one after another where it recovers."""
 
@@ -259,21 +278,23 @@ class StepSessionCreator(tf.compat.v1.train.SessionCreator):
     @functools.cached_property
     def _manager(self) -> StepSessionManager:
         scaffold = self._scaffold
+        of_program = scaffold.local_init_op
+        local_init_op = None if of_program is None else reach_local_variables(of_program)
+        scaffold.finalize()  # also the graph
         return self._make_manager(
-            local_init_op=scaffold.local_init_op,
+            local_init_op=scaffold.local_init_op if local_init_op is None else local_init_op,
             local_init_feed_dict=scaffold.local_init_feed_dict, ready_op=scaffold.ready_op,
             ready_for_local_init_op=scaffold.ready_for_local_init_op,
             graph=tf.compat.v1.get_default_graph())
 
     def create_session(self) -> tf.compat.v1.Session:
         """Returns a session whose variables are initialized, restored or there."""
-        scaffold = self._scaffold
-        scaffold.finalize()
+        scaffold, manager = self._scaffold, self._manager
         if not self._is_chief:
-            return self._manager.wait_for_session(
+            return manager.wait_for_session(
                 self._master, config=self._config,
                 max_wait_secs=self._max_wait_secs or float("inf"))
-        return self._manager.prepare_session(
+        return manager.prepare_session(
             self._master, saver=scaffold.saver, checkpoint_dir=self._checkpoint_dir,
             checkpoint_filename_with_path=self._checkpoint_path, config=self._config,
             init_op=scaffold.init_op, init_feed_dict=scaffold.init_feed_dict,
