@@ -28,6 +28,7 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._previous: dict[int, _Handler | None] = {}  # handlers that a training replaced
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """Records a signal. The next one has its usual effect."""
@@ -37,6 +38,10 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
             "checkpoint. Once more stops at once.", signal.Signals(number).name)
         self._step_aside()
 
+    def _step_aside(self) -> None:
+        for replaced in self._previous:
+            signal.signal(replaced, _DEFAULTS[replaced])
+
     @contextlib.contextmanager
     def noting_signals(self) -> Iterator[None]:
         """Records signals within the context, and handles a recorded one afterwards.
@@ -44,12 +49,14 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         Only the main thread may handle signals; other threads record nothing. A program's own
         handlers stay in place; only Python's default handler of SIGINT is replaced.
         """
-        previous: dict[int, _Handler | None] = {}
-        if _in_main_thread():
-            previous = {number: signal.getsignal(number) for number in _DEFAULTS
-                        if signal.getsignal(number) in (signal.SIG_DFL,
-                                                        signal.default_int_handler)}
-        for number in previous:
+        if not _in_main_thread():
+            yield
+            return
+        of_outer = self._previous
+        self._previous = {number: signal.getsignal(number) for number in _DEFAULTS
+                          if signal.getsignal(number) in (signal.SIG_DFL,
+                                                          signal.default_int_handler)}
+        for number in self._previous:
             signal.signal(number, self.note)
         try:
             yield
@@ -58,8 +65,9 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
                 self.received = None
                 raise  # otherwise the signal ended the input before the first step
         finally:
-            for number, handler in previous.items():
+            for number, handler in self._previous.items():
                 signal.signal(number, handler)
+            self._previous = of_outer
         self.obey()
 
     @contextlib.contextmanager
@@ -72,19 +80,13 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         if not _in_main_thread():
             yield
             return
-        noting = self._step_aside()
+        self._step_aside()  # also where `stops_waiting` let the next signal end the process
         try:
             self.obey()
             yield
         finally:
-            for number in noting:
+            for number in self._previous:
                 signal.signal(number, self.note)
-
-    def _step_aside(self) -> list[int]:
-        noting = [number for number in _DEFAULTS if signal.getsignal(number) == self.note]
-        for number in noting:
-            signal.signal(number, _DEFAULTS[number])
-        return noting
 
     def obey(self) -> None:
         """Gives the received signal its usual effect."""

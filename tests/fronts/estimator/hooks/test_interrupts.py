@@ -101,6 +101,27 @@ def test_interrupt_of_an_evaluation_within_training_is_raised_at_once(tmp_path):
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
 
 
+def test_interrupt_while_training_waits_for_input_is_raised_by_the_evaluation(tmp_path):
+    """The process would end by the signal, without `finally` and the end of hooks."""
+    def slow(id):
+        if id == 3:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            time.sleep(2)
+        return id
+
+    def transform(id):
+        return tf.ensure_shape(tf.numpy_function(slow, [id], tf.int64), [])
+
+    handler = signal.getsignal(signal.SIGINT)
+    estimator = new_estimator(tmp_path, config=run_config(save_checkpoints_steps=100))
+    with pytest.raises(KeyboardInterrupt):
+        tf_estimator.train_and_evaluate(
+            estimator, tf_estimator.TrainSpec(input_of(range(12), transform=transform), max_steps=4),
+            tf_estimator.EvalSpec(input_of(range(4)), throttle_secs=0, start_delay_secs=0))
+    assert signal.getsignal(signal.SIGINT) == handler
+    assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-1")
+
+
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_interrupt_ends_the_wait_for_the_first_batch(tmp_path, pipelined):
     def slow(id):
