@@ -113,6 +113,9 @@ def to_estimator_spec(spec: Any) -> upstream.model_fn.EstimatorSpec:
         ValueError: if `training_chief_hooks` are set.
     """
     if isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
+        # TensorFlow keeps these in the class, where every other spec, of any thread, replaces them.
+        spec._host_calls = {name: call for name in ("eval_metrics", "host_call")
+                            if (call := getattr(spec, name)) is not None}
         return spec.as_estimator_spec()
     checks.check_with_sentence(
         not spec.training_chief_hooks,

@@ -62,6 +62,20 @@ def test_eval_metrics_cover_every_sample(tmp_path, give):
     assert events(tmp_path / "eval_other")["mean", 2] == 3.0
 
 
+def test_metrics_are_those_of_the_spec_that_is_returned(tmp_path):
+    """TensorFlow keeps them in the class, where specs made later, also by threads, replace them."""
+    def model_fn(features, labels, mode, params):
+        made = model_fn_of(lambda features: {"eval_metrics": (metrics, [features["id"]])})(
+            features, labels, mode, params)
+        TPUEstimatorSpec(mode, loss=made.loss, eval_metrics=(
+            lambda ids: {"mean": v1.metrics.mean(ids - 100)}, [features["id"]]))
+        return made
+
+    estimator = new_estimator(tmp_path, model_fn)
+    estimator.train(input_of([0, 0, 0, 1]), max_steps=100)
+    assert estimator.evaluate(input_of([0, 1, 2, 0, 0]))["mean"] == 2.0
+
+
 def test_model_function_may_return_plain_specs(tmp_path):
     """In training always; in evaluation where it is said to run without a TPU."""
     def model_fn(features, labels, mode, params):
