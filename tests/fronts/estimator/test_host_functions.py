@@ -67,7 +67,7 @@ def test_metrics_are_those_of_the_spec_that_is_returned(tmp_path):
     def model_fn(features, labels, mode, params):
         made = model_fn_of(lambda features: {"eval_metrics": (metrics, [features["id"]])})(
             features, labels, mode, params)
-        TPUEstimatorSpec(mode, loss=made.loss, eval_metrics=(
+        TPUEstimatorSpec(mode, loss=made.loss, train_op=made.train_op, eval_metrics=(
             lambda ids: {"mean": v1.metrics.mean(ids - 100)}, [features["id"]]))
         return made
 
