@@ -11,7 +11,7 @@ import pathlib
 import random
 
 ROOT = pathlib.Path(__file__).parent.parent
-LONG_SHARE = 20  # of so many tests that take long, a plain run has one
+LONG_SHARE = 40  # of so many tests that take long, a plain run has one
 
 # What runs on the oldest TensorFlow as well as on the newest: tests of what differs between them,
 # which is TensorFlow's names, errors, graphs, estimators and Keras, and so every front door.
@@ -48,6 +48,7 @@ LONG = (
     "tests/fronts/experiments/test_search.py",
     "tests/fronts/experiments/test_sweep.py",
     "tests/spec/kernels/test_malformed_ops.py",
+    "tests/spec/kernels/test_sorting.py",
     "tests/fronts/mid_level/test_v2_strategies.py",
     "tests/codemod/migration/guide/test_pairs.py",
     "tests/codemod/migration/test_capture.py",
@@ -143,7 +144,7 @@ FAULTS = {
     "a call out of order": "tests/fronts/mid_level/test_order_of_calls.py",
     "no compiler": "tests/spec/kernels/test_load.py::test_native_without_compiler_is_an_error",
     "a difference of a migrated program": "tests/codemod/migration/verify/test_verify.py::"
-                                          "test_planted_difference_is_found_where_it_begins",
+                                          "test_results_of_evaluations_are_compared",
     "a program that the rewriter does not understand":
         "tests/codemod/migration/test_closed_world.py",
 }

@@ -26,7 +26,6 @@ def program_with_asan(tmp_path_factory):
     return run
 
 
-@pytest.mark.long
 def test_work_of_a_thread_falls_as_there_are_more_of_them(lines_of):
     work = {int(threads): (int(scanned), int(sorted_ids))
             for threads, scanned, sorted_ids in lines_of("work")}
