@@ -193,8 +193,10 @@ def check_steps(name: str, value: object) -> None:
         return
     try:
         upstream.check_positive_integer(value, name)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{error}. Pass an int of at least 1, got {value!r}.") from None
+    except ValueError as error:
+        raise ValueError(f"{error}. Pass an int of at least 1.") from None
+    except TypeError as error:
+        raise TypeError(f"{error}. Pass an int of at least 1, got {value!r}.") from None
 
 
 def check_are_numbers(steps: Mapping[str, object]) -> None:

@@ -333,7 +333,7 @@ class ModelWarmStart(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         """Makes the checkpoint the initial value of the variables."""
-        tf.compat.v1.logging.info("Warm-starting with WarmStartSettings: %s", (self._settings,))
+        tf.compat.v1.logging.info("Warm-starting with WarmStartSettings: %s", repr(self._settings))
         tf.compat.v1.train.warm_start(*self._settings)
 
 

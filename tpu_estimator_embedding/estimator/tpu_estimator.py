@@ -205,9 +205,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             warm_start_from=warm_start_from, embedding_config_spec=embedding_config_spec,
             export_saved_model_api_version=export_saved_model_api_version)
         self._config: Any = self._config.replace(tpu_config=config.tpu_config)
-        self._ctx = MachineContext(self._config, train_batch_size, eval_batch_size,
-                                   predict_batch_size, use_tpu, eval_on_tpu,
-                                   embedding_config_spec)
+        self._ctx: Any = MachineContext.instead_of(self._ctx, self._config, eval_on_tpu)
         self._eval_on_tpu = eval_on_tpu
         self._warm_start_settings = own_containers(self._warm_start_settings)
         self._stop = StopOnSignal()
@@ -332,7 +330,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             checks.check_with_sentence(
                 getattr(type(self), name) is getattr(TPUEstimator, name),
                 "Subclasses of Estimator cannot override members of Estimator. "
-                f"{type(self)} does override {[name]}", f"Override `{instead}`, which is called.")
+                f"{type(self)} does override {[name]}.", f"Override `{instead}`, which is called.")
 
     # Training and evaluation, each from an input_fn to the end of the session.
 

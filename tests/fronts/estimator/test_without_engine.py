@@ -58,10 +58,14 @@ def variables_of(estimator):
 
 @pytest.mark.parametrize("cross_shard", [False, True])
 def test_without_engine_everything_is_upstreams(tmp_path, cross_shard):
-    """Trains as tensorflow_estimator's own TPUEstimator from the same values."""
+    """Trains as tensorflow_estimator's own TPUEstimator from the same values.
+
+    A CPU has no kernel for CrossShardOptimizer's op, so the other program goes without it.
+    """
     spec, model_fn = new_program("Adagrad", cross_shard)
     ours = new_estimator(tmp_path / "ours", model_fn, spec=spec, batch_size=4, use_tpu=False)
     ours.train(data_input(), max_steps=100)
+    _, model_fn = new_program("Adagrad")
     theirs = upstream.tpu_estimator.TPUEstimator(
         model_fn, str(tmp_path / "theirs"), counting.run_config(), use_tpu=False,
         train_batch_size=4, eval_batch_size=4, predict_batch_size=4, embedding_config_spec=spec,
@@ -159,3 +163,10 @@ def test_dictionary_mode_gives_raw_ids_without_engine(tmp_path):
     estimator = new_estimator(tmp_path, model_fn, use_tpu=False)
     estimator.train(input_of([1, 2]), max_steps=1)
     assert estimator.get_variable_value("weight") == 3
+
+
+def test_settings_are_logged_once(tmp_path, caplog):
+    with caplog.at_level("INFO", "tensorflow"):
+        new_estimator(tmp_path, use_tpu=False)
+    assert [message for message in caplog.messages if "eval_on_tpu" in message] == [
+        "_TPUContext: eval_on_tpu True", "eval_on_tpu ignored because use_tpu is False."]

@@ -2,7 +2,7 @@
 """This machine as a replacement of a TPU system, in upstream's contexts and in a RunConfig."""
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -22,6 +22,13 @@ class MachineContext(tpu_context._InternalTPUContext):
     Batch sizes, input modes and their checks are upstream's. Only queries of a TPU system
     are answered with the properties of this machine.
     """
+
+    @classmethod
+    def instead_of(cls, context: Any, config: RunConfig, eval_on_tpu: bool) -> Self:
+        """Returns a context with upstream's settings, which its constructor has logged."""
+        made = cls.__new__(cls)
+        made.__dict__.update(vars(context), _config=config, _eval_on_tpu=eval_on_tpu)
+        return made
 
     def _get_tpu_system_metadata(self) -> tf.tpu.experimental.TPUSystemMetadata:
         cores = self._cores()

@@ -116,7 +116,8 @@ def test_interrupt_while_training_waits_for_input_is_raised_by_the_evaluation(tm
     estimator = new_estimator(tmp_path, config=run_config(save_checkpoints_steps=100))
     with pytest.raises(KeyboardInterrupt):
         tf_estimator.train_and_evaluate(
-            estimator, tf_estimator.TrainSpec(input_of(range(12), transform=transform), max_steps=4),
+            estimator,
+            tf_estimator.TrainSpec(input_of(range(12), transform=transform), max_steps=4),
             tf_estimator.EvalSpec(input_of(range(4)), throttle_secs=0, start_delay_secs=0))
     assert signal.getsignal(signal.SIGINT) == handler
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-1")
