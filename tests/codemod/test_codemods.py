@@ -2,6 +2,8 @@
 """Every program of the pairs of files becomes what stands beside it."""
 
 import ast
+import importlib
+import importlib.util
 
 import pytest
 
@@ -30,6 +32,15 @@ def test_result_is_python_and_explicit_imports_are_not_rewritten_again(case):
     ast.parse(case.after)
     if case.stage == "imports":
         assert rewrite(case.after).data.decode() == case.after
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_imported_of_this_package_is_there(case):
+    for node in ast.walk(ast.parse(case.after)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tpu_estimator_"):
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, alias.name) or importlib.util.find_spec(
+                f"{node.module}.{alias.name}") for alias in node.names), ast.unparse(node)
 
 
 @pytest.mark.parametrize("case", CASES)

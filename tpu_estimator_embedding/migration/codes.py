@@ -55,6 +55,7 @@ CODES = {code.name: code for code in (
     Code("TEE210", DECISION, "Keras imported where this package may not be loaded yet"),
     Code("TEE211", DECISION, "tensorflow passed on as a value"),
     Code("TEE212", LEFT, "program that drives the TPU by hand"),
+    Code("TEE213", LEFT, "name of the legacy API below a value that is not followed"),
     # Capture.
     Code("TEE301", CHANGED, "configuration captured"),
     Code("TEE302", LEFT, "value that has no source text"),

@@ -68,6 +68,10 @@ ADVICE = {
               "`install()` at its top: feeds and loops of cores replace TensorFlow's own there, "
               "which need a TPU. In TF2, a `tf.function` that calls `mid_level.TPUEmbedding` needs "
               "no feeds.",
+    "TEE213": "Import TensorFlow in the module that has the line, then run the tool again: it "
+              "follows imports and plain assignments, not attributes, dictionaries, parameters, "
+              "results of functions and modules of the program that pass TensorFlow on. If the "
+              "value is not TensorFlow, nothing is to be done.",
     "TEE301": _NOTHING + " `embedding_config.py` builds the tables and features that the program "
               "built, which the tool has checked.",
     "TEE302": "Write the function or the initializer in `embedding_config.py`, at the place that "

@@ -15,11 +15,11 @@ import libcst as cst
 from libcst import matchers
 
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite
-from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.names import OWN, Names
 from tpu_estimator_embedding.migration.node_search import Statement, dotted, find_all, module_of
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile
-from tpu_estimator_embedding.migration.targets import PACKAGE, in_full, names_in
+from tpu_estimator_embedding.migration.targets import PACKAGE, in_full, is_attribute, names_in
 
 _V1 = "tensorflow.compat.v1"
 _PRIVATE = ("compat", "core", "python", "_api")  # below `tensorflow`, of all versions alike
@@ -79,10 +79,11 @@ def _rewritten(rewriter: ModuleRewrite,
                   for alias in node.names]
         new = [one for old in before for one in _new_from(rewriter, node, old)]
         modules = {one.module for one in new}
-        if new != before and len(modules) == 1 and new == [
+        if new != before and len(modules) == 1 and not is_attribute(
+                new[0].module.removeprefix(OWN)) and new == [
                 dataclasses.replace(old, module=new[0].module) for old in before]:
             return node.with_changes(module=cst.parse_expression(new[0].module))
-    return None if new == before else _statements(new)
+    return None if new == before else _statements(rewriter, new)
 
 
 def _new_from(rewriter: ModuleRewrite, node: cst.CSTNode, old: _Import) -> list[_Import]:
@@ -152,7 +153,7 @@ def _new_star(rewriter: ModuleRewrite, node: cst.ImportFrom, module: str) -> lis
     if target is None and rewriter.is_tf1:
         old = _Import(module, "*", "*")
         new = _of_tf1(rewriter, node, old)
-        return None if new == old else _statements([new])
+        return None if new == old else _statements(rewriter, [new])
     if target is None:
         return None
     if not target.home or not target.is_namespace:
@@ -167,16 +168,28 @@ def _new_star(rewriter: ModuleRewrite, node: cst.ImportFrom, module: str) -> lis
     homes = [in_full(one.home).rpartition(".") for one in found if one]
     rewriter.report(node, "TEE102", f"`from {module} import *` now imports "
                     f"{', '.join(f'`{name}`' for _, _, name in homes) or 'nothing'}")
-    return _statements([_Import(home, name, name) for home, _, name in homes])
+    return _statements(rewriter, [_Import(home, name, name) for home, _, name in homes])
 
 
-def _statements(imports: list[_Import]) -> list[str]:
-    """Writes imports, those from one module as one statement."""
+def _statements(rewriter: ModuleRewrite, imports: list[_Import]) -> list[str]:
+    """Writes imports, those from one module as one statement.
+
+    What no import statement reaches is assigned below them.
+    """
     modules: dict[str, list[str]] = {}
+    assignments = []
     for one in imports:
-        modules.setdefault(one.module if one.name else str(one), []).append(str(one))
-    return [from_import(module, names) if names != [module] else module
-            for module, names in modules.items()]
+        home = one.module.removeprefix(OWN)
+        if is_attribute(home):
+            namespace, _, below = home.partition(".")
+            variable = rewriter.references.variable(PACKAGE, namespace)
+            assignments.append(f"{one.bound} = {variable}.{below}.{one.name}")
+            one = _Import(PACKAGE, namespace, variable)
+        names = modules.setdefault(one.module if one.name else str(one), [])
+        if str(one) not in names:
+            names.append(str(one))
+    return [*(from_import(module, names) if names != [module] else module
+              for module, names in modules.items()), *assignments]
 
 
 def from_import(module: str, names: list[str]) -> str:

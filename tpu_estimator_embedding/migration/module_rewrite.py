@@ -62,11 +62,12 @@ class References:
         parent, _, last = module.rpartition(".")
         return f"{self._import(parent, last)}.{name}"
 
+    def variable(self, module: str, name: str) -> str:
+        """Returns the variable under which a name is imported."""
+        return f"tee_{name}" if self._is_taken(name, f"{module}.{name}") else name
+
     def _import(self, module: str, name: str) -> str:
-        if (module, name) not in self.needed:
-            bound = name if not self._is_taken(name, f"{module}.{name}") else f"tee_{name}"
-            self.needed[module, name] = bound
-        return self.needed[module, name]
+        return self.needed.setdefault((module, name), self.variable(module, name))
 
     def _is_taken(self, name: str, path: str) -> bool:
         """Whether the module uses a name for anything other than the intended import."""

@@ -152,7 +152,7 @@ class Names:
             if not words and not isinstance(node, (cst.Import, cst.ImportFrom)):
                 waiting.extend(reversed_children(node))
             scope = self._scopes.get(_root(node)) if words else None
-            if scope is not None and (len(words) > 1 or node not in self._values):
+            if scope is not None and (len(words) > 1 or node not in self.values):
                 found.append(Chain(tuple(reversed(list(_inwards(node)))), words, scope))
         return tuple(found)
 
@@ -199,6 +199,16 @@ class Names:
         return found
 
     @functools.cached_property
+    def values(self) -> Mapping[cst.CSTNode, cst.BaseExpression | None]:
+        """Target of an assignment -> its value."""
+        found: dict[cst.CSTNode, cst.BaseExpression | None] = {}
+        lines: list[cst.Assign | cst.AnnAssign] = find_all(self.module, cst.Assign, cst.AnnAssign)
+        for line in lines:
+            targets = [line] if isinstance(line, cst.AnnAssign) else line.targets
+            found.update({one.target: line.value for one in targets})
+        return found
+
+    @functools.cached_property
     def unclear(self) -> frozenset[str]:
         """Variables of the module that have a part of a value, or one that is changed in place."""
         return frozenset(name for statement in self._statements_at_top() for name in (
@@ -235,16 +245,6 @@ class Names:
         return next(scope.globals for scope in self._scopes.values() if scope is not None)
 
     @functools.cached_property
-    def _values(self) -> Mapping[cst.CSTNode, cst.BaseExpression | None]:
-        """Target of an assignment -> its value."""
-        found: dict[cst.CSTNode, cst.BaseExpression | None] = {}
-        lines: list[cst.Assign | cst.AnnAssign] = find_all(self.module, cst.Assign, cst.AnnAssign)
-        for line in lines:
-            targets = [line] if isinstance(line, cst.AnnAssign) else line.targets
-            found.update({one.target: line.value for one in targets})
-        return found
-
-    @functools.cached_property
     def _star_modules(self) -> list[str]:
         return [module_of(node) for node in find_all(self.module, cst.ImportFrom)
                 if isinstance(node.names, cst.ImportStar)]
@@ -260,7 +260,7 @@ class Names:
             if isinstance(assignment, metadata.ImportAssignment):
                 paths.update(one.name for one in assignment.get_qualified_names_for(name))
             elif isinstance(assignment, metadata.Assignment) and assignment not in seen:
-                value = self._values.get(assignment.node)
+                value = self.values.get(assignment.node)
                 if isinstance(value, cst.Name) and value.value == "None":
                     continue  # of `except ImportError: tf = None`
                 below = self._value_meaning(value, (*seen, assignment))

@@ -23,6 +23,7 @@ from tpu_estimator_embedding.migration.tf1_programs import is_tf1_only
 
 _WORDS = {"estimator", "tpu", "contrib", "tensorflow_estimator", "Session", "InteractiveSession",
           "MonitoredTrainingSession", *(name.rpartition(".")[2] for name in SINGLE_NAMES)}
+PARTS = ("estimator", "tpu", "contrib")  # modules of TensorFlow that its legacy names are in
 _LOOKUPS, _IMPORTERS = {"getattr", "hasattr"}, {"import_module", "__import__"}
 _OF_KERAS = re.compile(r"tensorflow(\.compat\.v[12])?\.(layers|keras)\b")
 _NAME_IN_STRING = re.compile(r"(?:tf|tensorflow)(?:\.\w+)+")
@@ -188,6 +189,8 @@ def _is_suspicious(node: ast.AST, variables: Mapping[str, set[str]]) -> bool:
             return True
         return any(isinstance(value, ast.Name) and value.id in variables for value in (
             *node.args, *(keyword.value for keyword in node.keywords)))
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Attribute) and node.value.attr in PARTS
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift):
         return _chain(node.left) == ("print",)  # of Python 2
     annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)

@@ -103,6 +103,15 @@ def in_full(home: str) -> str:
     return home if home.split(".")[0] in ("tensorflow", PACKAGE) else f"{PACKAGE}.{home}"
 
 
+def is_attribute(home: str) -> bool:
+    """Whether a home is below `tf_tpu` or `tf_estimator`, where no import statement reaches it.
+
+    >>> is_attribute("tf_tpu.tpu_embedding"), is_attribute("tf_tpu")
+    (True, False)
+    """
+    return home.startswith(("tf_tpu.", "tf_estimator."))
+
+
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 

@@ -10,7 +10,7 @@ import libcst as cst
 
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite
 from tpu_estimator_embedding.migration.node_search import dotted, find_all
-from tpu_estimator_embedding.migration.targets import in_full
+from tpu_estimator_embedding.migration.targets import in_full, is_attribute
 
 if TYPE_CHECKING:
     from libcst import metadata
@@ -73,6 +73,11 @@ def _rewrite_import_call(rewriter: ModuleRewrite, call: cst.Call, function: str)
         rewriter.report(call, "TEE204", f"`{function}({path!r})`: "
                         f"{target.advice or f'import `{in_full(target.home)}` instead'}")
         rewriter.replacements[string] = string.value
+        return
+    if is_attribute(target.home):
+        rewriter.replace(call, rewriter.references.expression(target.home, "", ""), "TEE107",
+                         string.value)
+        rewriter.replacements[string] = string.value  # goes with the call
         return
     new = f"{string.prefix}{string.quote}{in_full(target.home)}{string.quote}"
     rewriter.replace(string, new, "TEE107", string.value)

@@ -8,20 +8,24 @@ and neither is what the report lists. What needs a check although no legacy name
 as sessions with an address, is reported, too.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import libcst as cst
 from libcst import matchers
 
+from tpu_estimator_embedding.compat.contrib import contents
 from tpu_estimator_embedding.migration import import_statements, text_names
+from tpu_estimator_embedding.migration.legacy_names import NAMES
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite, Rewritten
-from tpu_estimator_embedding.migration.names import Chain
+from tpu_estimator_embedding.migration.names import OWN, Chain
 from tpu_estimator_embedding.migration.node_search import dotted, find_all
 from tpu_estimator_embedding.migration.source_file import Edit, SourceFile
 from tpu_estimator_embedding.migration.targets import Target
 
 _SESSIONS = ("Session", "InteractiveSession", "train.MonitoredTrainingSession")
+_LIKE_TENSORFLOW = re.compile(r"(tf|tensorflow)(_?v?[12])?(_compat)?")  # variables for it
 _ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
 # Functions that inspect a module without using its names.
 _LOOKING = ("getattr", "hasattr", "setattr", "print", "dir", "id", "reload", "str", "repr", "vars",
@@ -50,6 +54,7 @@ def rewrite(source: SourceFile, is_tf1: bool) -> Rewritten:
                  if (target := _rewrite_chain(module, chain)) is not None]
     text_names.rewrite_strings(module)
     _report_cautions(module)
+    _report_unfollowed(module)
     edits = {**import_statements.plan(module), **_plan_removals(module, postponed)}
     if module.replacements or edits or module.references.needed:
         source = import_statements.insert(module, source.edited(
@@ -135,6 +140,59 @@ def _report_feeds(module: ModuleRewrite, calls: Sequence[cst.Call]) -> None:
                           "work on the names that `run` and `install()` patch: start the "
                           "unchanged file with `tpu-estimator-embedding run`")
             return
+
+
+def _report_unfollowed(module: ModuleRewrite) -> None:
+    """Reports names of the legacy API below values that may be TensorFlow."""
+    chains = find_all(module.source.module, cst.Attribute)
+    imports = find_all(module.source.module, cst.Import, cst.ImportFrom)
+    passed = {*(chain.value for chain in chains),  # of which longer chains are made
+              *(name for line in imports for name in find_all(line, cst.Attribute))}
+    held = {target.attr.value for target, value in module.names.values.items()
+            if isinstance(target, cst.Attribute) and value is not None
+            and module.names.of_tensorflow(value)}
+    for chain in chains:
+        root, words = _taken_apart(chain)
+        start, end = _legacy_words(words)
+        if chain not in passed and end and words[start] not in held and _may_be_tensorflow(
+                module.names.paths(root), words[:start]):
+            module.report(chain, "TEE213", f"`{'.'.join(words[start:end])}` seems to be "
+                          "TensorFlow's, in a value that is not followed; import TensorFlow in "
+                          "this module")
+
+
+def _taken_apart(chain: cst.BaseExpression) -> tuple[cst.BaseExpression, list[str]]:
+    """Returns what a chain of attributes begins with, and the attributes."""
+    words: list[str] = []
+    while isinstance(chain, cst.Attribute):
+        words.insert(0, chain.attr.value)
+        chain = chain.value
+    return chain, words
+
+
+def _legacy_words(words: Sequence[str]) -> tuple[int, int]:
+    """Returns where the first name of the legacy API is in a chain; zeros if there is none."""
+    for start in range(len(words) - 1):
+        if words[start] == "contrib" and words[start + 1] in contents.CONTENTS:
+            return start, start + 2
+        for end in range(start + 2, len(words) + 1):
+            name = ".".join(words[start:end])
+            if name in NAMES and name.startswith(("estimator.", "tpu.")):
+                return start, end
+    return 0, 0
+
+
+def _may_be_tensorflow(roots: Sequence[str], between: Sequence[str]) -> bool:
+    """Whether attributes of a value may be TensorFlow's.
+
+    Args:
+        roots: the dotted names that the value may be imported as; none if it is not imported.
+        between: the attributes between it and a name of the legacy API.
+    """
+    if any(f"{root}.".startswith((OWN, "tensorflow")) for root in roots):
+        return False  # which is followed
+    return not roots or any(
+        _LIKE_TENSORFLOW.fullmatch([*root.split("."), *between][-1]) for root in roots)
 
 
 def _report_session(module: ModuleRewrite, call: cst.Call) -> None:

@@ -72,8 +72,8 @@ estimator = tpu.TPUEstimator(os, sys)
 from tpu_estimator_embedding.tf_tpu import tpu_embedding
 table = tpu_embedding.TableConfig(10, 2, combiner="sum")
 # === names of a private module: TEE102
-from tpu_estimator_embedding import TableConfig, AdagradParameters
-from tpu_estimator_embedding.tf_tpu.tpu_embedding import INFERENCE
+from tpu_estimator_embedding import TableConfig, AdagradParameters, tf_tpu
+INFERENCE = tf_tpu.tpu_embedding.INFERENCE
 table = TableConfig(10, 2, optimization_parameters=AdagradParameters(0.1))
 # === private module of Estimator: TEE102
 from tpu_estimator_embedding import tf_estimator as model_fn_lib
@@ -200,7 +200,7 @@ def train(estimator: "TPUEstimator") -> "list[tf.Tensor]":
 # === one-line suite: TEE102
 if True: from tpu_estimator_embedding import tf_tpu as tpu
 estimator = tpu.TPUEstimator(model_fn)
-# === relative imports are not tensorflow
+# === module of the program that is named as tensorflow: TEE213:3:8
 from .tensorflow import estimator
 from . import tensorflow as tf
 mode = tf.estimator.ModeKeys, estimator.tpu

@@ -175,7 +175,7 @@ def train(estimator: "tf.estimator.tpu.TPUEstimator") -> "list[tf.Tensor]":
 # === one-line suite
 if True: import tensorflow.contrib.tpu as tpu
 estimator = tpu.TPUEstimator(model_fn)
-# === relative imports are not tensorflow
+# === module of the program that is named as tensorflow
 from .tensorflow import estimator
 from . import tensorflow as tf
 mode = tf.estimator.ModeKeys, estimator.tpu

@@ -17,12 +17,12 @@ modes = [InputPipelineConfig.PER_HOST_V2.value]
 from tpu_estimator_embedding import TPUEstimatorSpec
 import tensorflow.compat.v1 as tf
 spec = (TPUEstimatorSpec)(mode)
-# === parameter shadows tensorflow
+# === parameter shadows tensorflow: TEE213:4:12
 import tensorflow.compat.v1 as tf
 
 def parse(tf):
     return tf.estimator.ModeKeys
-# === local variable shadows tensorflow
+# === local variable shadows tensorflow: TEE213:5:12
 import tensorflow.compat.v1 as tf
 
 def parse(data):
@@ -107,6 +107,23 @@ b = ops.outfeed_enqueue(a)
 # === function of the same name as one that feeds a TPU
 from feeds import outfeed_enqueue
 outfeed_enqueue(a)
+# === values that may be TensorFlow are reported: TEE213:12:8 TEE213:13:10 TEE213:14:8 TEE213:16:12 TEE213:9:16
+from pk.compat import tf
+from pk import compat
+import mylib
+
+class Model:
+    def __init__(self, tf):
+        self.tf = tf
+    def make(self):
+        return self.tf.estimator.tpu.TPUEstimator(), self.estimator.train()
+
+modules = {"tf": tf}
+mode = modules["tf"].estimator.ModeKeys.TRAIN
+layers = find_tensorflow().contrib.layers
+spec = compat.tf.estimator.EstimatorSpec, mylib.estimator.EstimatorSpec
+def config(tf=tf):
+    return tf.estimator.RunConfig()
 # === attribute of an object: TEE101 TEE105
 from tpu_estimator_embedding import tf_estimator
 import tensorflow.compat.v1 as tf

@@ -95,6 +95,23 @@ b = ops.outfeed_enqueue(a)
 # === function of the same name as one that feeds a TPU
 from feeds import outfeed_enqueue
 outfeed_enqueue(a)
+# === values that may be TensorFlow are reported
+from pk.compat import tf
+from pk import compat
+import mylib
+
+class Model:
+    def __init__(self, tf):
+        self.tf = tf
+    def make(self):
+        return self.tf.estimator.tpu.TPUEstimator(), self.estimator.train()
+
+modules = {"tf": tf}
+mode = modules["tf"].estimator.ModeKeys.TRAIN
+layers = find_tensorflow().contrib.layers
+spec = compat.tf.estimator.EstimatorSpec, mylib.estimator.EstimatorSpec
+def config(tf=tf):
+    return tf.estimator.RunConfig()
 # === attribute of an object
 import tensorflow.compat.v1 as tf
 

@@ -27,9 +27,11 @@ mode = tf_estimator.ModeKeys.TRAIN
 import tensorflow as tf
 if hasattr(tf, "contrib"):
     pass
-# === import_module: TEE107
+# === import_module: TEE105 TEE107
 import importlib
-tpu_embedding = importlib.import_module("tpu_estimator_embedding.tf_tpu.tpu_embedding")
+from tpu_estimator_embedding import tf_tpu
+
+tpu_embedding = tf_tpu.tpu_embedding
 # === import_module of a computed name stays: TEE203:2:10
 import importlib
 module = importlib.import_module(f"tensorflow.{name}")
