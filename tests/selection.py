@@ -29,6 +29,16 @@ EVERY_TENSORFLOW = (
 # Only these need a browser, another Python or the network. A plain run has none of them.
 RELEASE = ("tests/release",)
 
+# Files that take a minute for one test, because all of their programs run first. Only `--all` has
+# them.
+MINUTES = (
+    "tests/codemod/migration/guide/test_pairs.py",
+    "tests/codemod/migration/test_dlrm.py",
+    "tests/codemod/migration/test_examples_verified.py",
+    "tests/codemod/migration/verify/test_keras3_verified.py",
+    "tests/codemod/migration/verify/test_whole_life.py",
+)
+
 # Files whose tests mostly start processes that train or compile for ten seconds and more.
 # Others mark single tests.
 LONG = (
@@ -50,18 +60,13 @@ LONG = (
     "tests/spec/kernels/test_malformed_ops.py",
     "tests/spec/kernels/test_sorting.py",
     "tests/fronts/mid_level/test_v2_strategies.py",
-    "tests/codemod/migration/guide/test_pairs.py",
     "tests/codemod/migration/test_capture.py",
-    "tests/codemod/migration/test_dlrm.py",
     "tests/codemod/migration/test_examples_imports.py",
     "tests/codemod/migration/test_examples_tf2.py",
-    "tests/codemod/migration/test_examples_verified.py",
     "tests/codemod/migration/test_keras3.py",
     "tests/codemod/migration/test_keras3_optimizers.py",
     "tests/codemod/migration/test_lives.py",
-    "tests/codemod/migration/verify/test_keras3_verified.py",
     "tests/codemod/migration/verify/test_verify.py",
-    "tests/codemod/migration/verify/test_whole_life.py",
 )
 
 # Folders and files whose cases take milliseconds: a plain run has all of them.
@@ -188,7 +193,7 @@ def of_plain_run(items, seed, share) -> set:
     """Returns one case of each test: of all the core, one in `share` of others, few long ones."""
     rng = random.Random(seed)
     cases = [rng.choice(cases) for cases in _by_test(items).values()
-             if not cases[0].get_closest_marker("release")]
+             if not (cases[0].get_closest_marker("release") or _is_below(cases[0], MINUTES))]
     core = {case for case in cases if in_core(case)}
     long = [case for case in cases if case.get_closest_marker("long") and case not in core]
     short = [case for case in cases if not case.get_closest_marker("long") and case not in core]

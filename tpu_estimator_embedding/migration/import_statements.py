@@ -266,10 +266,15 @@ def load_first(source: SourceFile, *, is_chosen: bool) -> tuple[SourceFile, list
         return source, []
     if keras and ours and ours[0] < keras[0]:
         return source, []
-    body: list[Statement] = list(source.module.body)
-    origins = _insert(source.module, body, _place(body), [_LOADER])
-    return source.rewritten(source.module.with_changes(body=body), origins), [
+    return with_import(source, _LOADER), [
         Finding(source.path, 0, 0, "TEE105", f"`{_LOADER.partition('  ')[0]}`")]
+
+
+def with_import(source: SourceFile, line: str) -> SourceFile:
+    """Returns a module with one import more."""
+    body: list[Statement] = list(source.module.body)
+    origins = _insert(source.module, body, _place(body), [line])
+    return source.rewritten(source.module.with_changes(body=body), origins)
 
 
 def chooses_keras(source: SourceFile) -> bool:

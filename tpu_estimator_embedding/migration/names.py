@@ -129,8 +129,8 @@ class Names:
         words, paths = dotted(node), self.paths(node)
         if words == (name,) and not paths:  # which a star import may give
             return name not in self.functions and name not in self.classes
-        return words[-1:] == (name,) and any(
-            path.startswith(OWN) or relative(path) for path in paths)
+        return any(path.rpartition(".")[2] == name and (path.startswith(OWN) or relative(path))
+                   for path in paths)
 
     def scope_of(self, node: cst.CSTNode) -> metadata.Scope | None:
         """Returns the scope of a node."""

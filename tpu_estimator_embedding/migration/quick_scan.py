@@ -23,7 +23,7 @@ from tpu_estimator_embedding.migration.tf1_programs import is_tf1_only
 
 _WORDS = {"estimator", "tpu", "contrib", "tensorflow_estimator", "Session", "InteractiveSession",
           "MonitoredTrainingSession", *(name.rpartition(".")[2] for name in SINGLE_NAMES)}
-PARTS = ("estimator", "tpu", "contrib")  # modules of TensorFlow that its legacy names are in
+_PARTS = ("estimator", "tpu", "contrib")  # modules of TensorFlow that its legacy names are in
 _LOOKUPS, _IMPORTERS = {"getattr", "hasattr"}, {"import_module", "__import__"}
 _OF_KERAS = re.compile(r"tensorflow(\.compat\.v[12])?\.(layers|keras)\b")
 _NAME_IN_STRING = re.compile(r"(?:tf|tensorflow)(?:\.\w+)+")
@@ -54,6 +54,11 @@ class QuickScan:
 def has_word(data: bytes, word: str = "tensorflow") -> bool:
     """Whether a file may have an identifier."""
     return word.encode() in data
+
+
+def may_be_legacy(data: bytes) -> bool:
+    """Whether a file may have names of the legacy API, by its text alone."""
+    return any(has_word(data, word) for word in ("tensorflow", *_PARTS))
 
 
 def scan(data: bytes) -> QuickScan | None:
@@ -190,7 +195,7 @@ def _is_suspicious(node: ast.AST, variables: Mapping[str, set[str]]) -> bool:
         return any(isinstance(value, ast.Name) and value.id in variables for value in (
             *node.args, *(keyword.value for keyword in node.keywords)))
     if isinstance(node, ast.Attribute):
-        return isinstance(node.value, ast.Attribute) and node.value.attr in PARTS
+        return isinstance(node.value, ast.Attribute) and node.value.attr in _PARTS
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift):
         return _chain(node.left) == ("print",)  # of Python 2
     annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)

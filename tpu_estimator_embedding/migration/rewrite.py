@@ -16,6 +16,7 @@ from tpu_estimator_embedding.migration import (
     to_keras3,
     to_tf2,
 )
+from tpu_estimator_embedding.migration.direct_names import ESTIMATOR
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
@@ -24,7 +25,6 @@ from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
 
 LATER_STAGES = (*to_tf2.TRAINERS, to_keras3.STAGE)
 STAGES = ("imports", *LATER_STAGES)
-ESTIMATOR = "TPUEstimator"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,9 +132,7 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
 def _with_explicit_imports(file: ProgramFile, is_tf1: bool) -> Rewritten:
     """Rewrites a file for stage 1; it is unchanged if it needs or allows no rewriting."""
     scan = file.scan
-    has_word = any(quick_scan.has_word(file.data, word)
-                   for word in ("tensorflow", *quick_scan.PARTS))
-    if not has_word or scan and not scan.may_be_legacy and not (
+    if not quick_scan.may_be_legacy(file.data) or scan and not scan.may_be_legacy and not (
             is_tf1 and scan.uses_tensorflow):
         return Rewritten(file.data, ())
     if isinstance(file.source, Finding):

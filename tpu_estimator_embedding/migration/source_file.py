@@ -153,8 +153,8 @@ class ProgramFile:
 
     @functools.cached_property
     def scan(self) -> QuickScan | None:
-        """What it may have; None if it has nothing of TensorFlow, or cannot be parsed."""
-        return quick_scan.scan(self.data) if quick_scan.has_word(self.data) else None
+        """What it may have; None if it has nothing of the legacy API, or cannot be parsed."""
+        return quick_scan.scan(self.data) if quick_scan.may_be_legacy(self.data) else None
 
     @functools.cached_property
     def source(self) -> SourceFile | Finding:
@@ -179,9 +179,10 @@ def parse(data: bytes, path: str, *, is_python: bool = False) -> SourceFile:
     >>> parse(b"x = 1", "a.py").module.body[0].body[0].targets[0].target.value
     'x'
     """
-    if not is_python:
+    if is_python:
+        _check_is_decoded(data, path)
+    else:
         check_is_python(data, path)
-    _check_is_decoded(data, path)
     try:
         module = cst.parse_module(data)
     except (SyntaxError, UnicodeError, LookupError) as error:  # bytes of another encoding
@@ -215,6 +216,7 @@ def check_is_python(data: bytes, path: str) -> None:
         raise UnreadableError(_syntax_finding(error, data, path)) from error
     except (ValueError, UnicodeError) as error:
         raise UnreadableError(Finding(path, 0, 0, "TEE208", str(error))) from error
+    _check_is_decoded(data, path)
 
 
 def _check_is_decoded(data: bytes, path: str) -> None:

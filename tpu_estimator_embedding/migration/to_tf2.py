@@ -29,6 +29,11 @@ from tpu_estimator_embedding.migration import (
 )
 from tpu_estimator_embedding.migration.assignments import assigned, parameters
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER, order_of
+from tpu_estimator_embedding.migration.direct_names import (
+    ESTIMATOR,
+    estimators_as_values,
+    with_direct_names,
+)
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.forward_rewrite import (
     COLUMN_LAYERS,
@@ -61,7 +66,6 @@ TRAINERS = {"tf2": "Trainer", "layers": "KerasTrainer"}
 
 LEGACY, KERAS = DENSE_OPTIMIZERS = "legacy", "keras"
 
-_ESTIMATOR = "TPUEstimator"
 # Functions of `tf.keras.layers`, and in capitals classes, without variables.
 _MERGES = ("add", "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract")
 _IMPORTED = ("ModeKeys", "Outputs", "activations_of", "sequences_of")
@@ -89,6 +93,7 @@ def rewrite(imports: Rewritten, source: SourceFile | None, stage: str, dense_opt
     """
     if source is None:
         return imports
+    source = with_direct_names(source)
     elsewhere = quick_scan.read_by(others, source.path)
 
     def made(source: SourceFile) -> Writer:
@@ -182,17 +187,20 @@ class Writer:
         """
         module = self._source.module
         calls = [call for call in find_all(module, cst.Call)
-                 if dotted(call.func)[-1:] == (_ESTIMATOR,)]
+                 if dotted(call.func)[-1:] == (ESTIMATOR,)]
         subclasses = [node for node in find_all(module, cst.ClassDef)
-                      if any(dotted(base.value)[-1:] == (_ESTIMATOR,) for base in node.bases)]
+                      if any(dotted(base.value)[-1:] == (ESTIMATOR,) for base in node.bases)]
+        values = estimators_as_values(module, self._names)
+        if values and not calls:
+            raise NotSplitError.of(values)
         if not calls and not subclasses:
             return self._source.module.bytes
-        other = [call for call in calls if not self._names.means(call.func, _ESTIMATOR)]
+        other = [call for call in calls if not self._names.means(call.func, ESTIMATOR)]
         if other:
             raise NotSplitError(f"`{text_of(other[0].func)}` is not known to be that of this "
                                 "package", other[0])
         self._check(calls, subclasses)
-        arguments = _by_name(calls[0], order_of(_ESTIMATOR))
+        arguments = _by_name(calls[0], order_of(ESTIMATOR))
         given = model_fn_given.find(arguments.get("model_fn"), calls[0], self._source.module,
                                     self._names, self._assigned)
         function = given.function

@@ -100,6 +100,37 @@ def test_subclass_of_the_estimator_is_left():
     assert codes_of(found) == ["TEE402"]
 
 
+ESTIMATOR, SPEC = "tf.estimator.tpu.TPUEstimator(", "tf.estimator.tpu.TPUEstimatorSpec("
+OF_PYTHON = "from tensorflow_estimator.python.estimator.tpu"
+
+
+@pytest.mark.parametrize("line, estimator, spec", [
+    ("Estimator = tf.estimator.tpu.TPUEstimator", "Estimator(", SPEC),
+    (f"{OF_PYTHON}.tpu_estimator import TPUEstimator as Estimator", "Estimator(", SPEC),
+    (f"{OF_PYTHON}.tpu_estimator import TPUEstimatorSpec as Spec", ESTIMATOR, "Spec("),
+    (f"{OF_PYTHON} import tpu_estimator as te", "te.TPUEstimator(", "te.TPUEstimatorSpec("),
+    ("import estimator", ESTIMATOR, SPEC)])
+def test_other_names_of_the_classes_are_followed(line, estimator, spec):
+    text, found = migrated(PROGRAM.replace(SPEC, spec).replace(ESTIMATOR, estimator).replace(
+        "tf.disable_v2_behavior()", f"{line}\ntf.disable_v2_behavior()"))
+    assert " Trainer(" in text and "TPUEstimatorSpec" not in text
+    assert codes_of(found) == codes_of(migrated()[1])
+
+
+@pytest.mark.parametrize("lines, call", [
+    ("def choose():\n    return tf.estimator.tpu.TPUEstimator", "choose()("),
+    ("CLASSES = {'tpu': tf.estimator.tpu.TPUEstimator}", "CLASSES['tpu']("),
+    ("make = functools.partial(tf.estimator.tpu.TPUEstimator)", "make("),
+    ("def make(of=tf.estimator.tpu.TPUEstimator, **named):\n    return of(**named)", "make("),
+    ("class Makers:\n    of = [tf.estimator.tpu.TPUEstimator]", "Makers.of[0](")])
+def test_estimator_that_is_made_through_a_value_is_reported(lines, call):
+    program = PROGRAM.replace(ESTIMATOR, call).replace(
+        "tf.disable_v2_behavior()", f"{lines}\ntf.disable_v2_behavior()")
+    text, found = migrated(program)
+    assert text == rewrite(program).data.decode()
+    assert codes_of(found) == ["TEE402"] and "is used as a value" in found[0].message
+
+
 @pytest.mark.parametrize("old, new, what", [
     ("train_op=train_op)", "train_op=train_op, host_call=(write, [loss]))", "`host_call`"),
     ("train_op=train_op)", "train_op=train_op, training_hooks=[hook])", "`training_hooks`"),
