@@ -5,8 +5,12 @@
 the order of ids.
 """
 
+import contextlib
+import errno
 import pathlib
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
@@ -25,6 +29,20 @@ from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 _SUFFIX = ".npy"
 # The format of NumPy has no bfloat16: its values are stored as pairs of bytes.
 _BFLOAT16, _PAIR = np.dtype(ml_dtypes.bfloat16), np.dtype("V2")
+
+
+@contextlib.contextmanager
+def _damage_named(complaint: str) -> Iterator[None]:
+    """Raises ValueError with a complaint where an archive is damaged or of an unknown kind."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
+            SyntaxError, tokenize.TokenError, ValueError) as error:
+        raise ValueError(f"{complaint}: {error}") from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # of an entry that begins before the file
+            raise
+        raise ValueError(f"{complaint}: {error}") from error
 
 
 class NpzTensor(StoredTensor):
@@ -56,18 +74,16 @@ class NpzTensor(StoredTensor):
         yield bytes_of(value)
 
     def _read_into(self, buffer: memoryview, position: int) -> None:
-        file = self._file_at(position)
-        self._position = position + len(buffer)
-        try:
+        with _damage_named(f"`checkpoint` must be whole, got {self._path} with a damaged "
+                           f"{self._member}"):
+            file = self._file_at(position)
+            self._position = position + len(buffer)
             while buffer:
                 content = file.read(len(buffer))
                 if not content:
                     raise zipfile.BadZipFile("it ends too early")
                 buffer[:len(content)] = content
                 buffer = buffer[len(content):]
-        except zipfile.BadZipFile as error:  # also if a checksum does not match
-            raise ValueError(f"`checkpoint` must be whole, got {self._path} with a damaged "
-                             f"{self._member}: {error}.") from error
 
     def _file_at(self, position: int) -> IO[bytes]:
         """Returns the file at a position; reads up to it, so that zipfile checks all bytes."""
@@ -87,7 +103,7 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
     Raises:
         ValueError: if this is not a complete `.npz` file.
     """
-    try:
+    with _damage_named(f"`checkpoint` must be a whole .npz file, got {path}"):
         with zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(_SUFFIX)]
         if not members:
@@ -99,11 +115,10 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
         tensors: dict[str, StoredTensor] = {
             name.removesuffix(_SUFFIX): NpzTensor(path, name) for name in members
             if name != record}
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
-        raise ValueError(f"`checkpoint` must be a whole .npz file, got {path}: {error}") from error
     if record not in members:
         return tensors, None
-    with np.load(path) as arrays:
+    with (_damage_named(f"`checkpoint` must be a whole .npz file, got {path}"),
+          np.load(path) as arrays):
         return tensors, str(arrays[TABLE_LAYOUTS_KEY])
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of inspect, against NumPy."""
 
+import collections
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -14,6 +16,7 @@ from tests.spec.oracle_optimizers import initial_slots, update_row
 from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
 from tpu_estimator_embedding.checkpoint.inspection import RowStatistics
+from tpu_estimator_embedding.checkpoint.npz_format import read_npz
 from tpu_estimator_embedding.checkpoint.report import describe_report
 
 INITIAL = {"Adagrad": 0.1, "ProximalAdagrad": 0.1, "Ftrl": 0.1, "ProximalYogi": 0.1}
@@ -182,3 +185,22 @@ def test_report_as_text_and_as_json(tmp_path):
     plain = json.loads(json.dumps(report.to_dict()))
     assert plain["tables"][1]["slots"] == ["accumulators"]
     assert plain["variables"]["dense/kernel"] == [4, 2]
+
+
+@pytest.mark.all_cases
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_any_damaged_byte_of_an_archive_is_one_error(save, seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    path = tmp_path / "arrays.npz"
+    save(path, words=rng.normal(size=(90, 8)).astype(np.float32), step=np.arange(3))
+    whole = path.read_bytes()
+    positions = [*range(200), *rng.integers(200, len(whole) - 200, 50),
+                 *range(len(whole) - 200, len(whole))]
+    for position in positions:
+        damaged = bytearray(whole)
+        damaged[position] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        with contextlib.suppress(ValueError):
+            tensors, _ = read_npz(path)
+            for tensor in tensors.values():
+                collections.deque(tensor.chunks(), maxlen=0)
