@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The source text of functions that a program created: learning rates, multipliers, initializers.
 
-A function is written out with the constants, modules and functions of its program that it uses.
-Values without self-contained source text, such as an object of the program's own class, are left
-to do by hand.
+A function is written out with its decorators, and the constants, modules and functions of its
+program that it uses. Values without self-contained source text, such as an object of the program's
+own class, are left to do by hand.
 """
 
 import ast
+import builtins
 import dataclasses
 import functools
 import inspect
+import itertools
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 # Initializers work with any import of TensorFlow, because their names include `compat`.
 TENSORFLOW = "import tensorflow as tf"
@@ -46,7 +48,8 @@ class Texts:
         """Returns an expression for a value, and collects what it needs.
 
         Args:
-            value: a constant, a container of constants, a function, a partial, or a schedule.
+            value: a constant, a container of constants, a function, a partial, a schedule, or an
+                initializer with settings.
             name: its name, if it has none.
 
         Raises:
@@ -66,6 +69,9 @@ class Texts:
             return f"multipliers.parse({value.text!r})"
         if isinstance(value, ModuleType):
             return self._module(value, value.__name__.rpartition(".")[2])
+        if hasattr(value, "get_config"):
+            self.imports.setdefault("tf", TENSORFLOW)
+            return _initializer(value)
         raise NoTextError(f"an object of {type(value).__module__}.{type(value).__qualname__} has "
                           "no source text")
 
@@ -84,27 +90,51 @@ class Texts:
         return f"functools.partial({', '.join(parts)})"
 
     def _function(self, function: FunctionType, name: str) -> str:
-        source = source_of(function)
-        name = name if function.__name__ == "<lambda>" else function.__name__
+        defined, source = _text_of(function)
+        in_text = defined.__code__.co_name  # a decorator may have given it the name of another
+        is_lambda = in_text == "<lambda>"
+        name = name if is_lambda else in_text
+        nonlocals = self._collect_names(defined, source, name)
+        if nonlocals:
+            made = f"return {source}" if is_lambda else f"{source}\n\nreturn {name}"
+            name = self._define_function(name, functools.partial(
+                self._with_closure, made, nonlocals))
+            self.enclosed += [(name, key, value) for key, value in nonlocals.items()
+                              if is_constant(value)]
+        else:
+            self._define(name, f"{name} = {source}" if is_lambda else source)
+        return name
+
+    def _collect_names(self, function: FunctionType, source: str,
+                       name: str) -> Mapping[str, object]:
+        """Collects what a function uses of its module; returns what it uses of functions around it.
+        """
+        in_module = function.__globals__
         variables = inspect.getclosurevars(function)
         used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
         for key, value in variables.globals.items():  # which have names of attributes, too
-            if key in used and value is not function:
+            if key in used and getattr(value, "__wrapped__", value) is not function:
                 self._collect_global(key, value)
-        if variables.unbound - set(_attributes(source)):
-            raise NoTextError(f"`{name}` uses {sorted(variables.unbound)}, which is not defined")
-        is_lambda = function.__name__ == "<lambda>"
-        if variables.nonlocals:
-            made = f"return {source}" if is_lambda else f"{source}\n\nreturn {name}"
-            text = self._with_closure(name, made, variables.nonlocals)
-        else:
-            text = f"{name} = {source}" if is_lambda else source
-        self._define(name, text)
-        return name
+        missing = variables.unbound - set(_attributes(source))
+        for key in _names_of_head(source):
+            if key in in_module:
+                self._collect_global(key, in_module[key])
+            elif not hasattr(builtins, key):
+                missing = {*missing, key}
+        if missing:
+            raise NoTextError(f"`{name}` uses {sorted(missing)}, which is not defined")
+        return variables.nonlocals
 
-    def _with_closure(self, name: str, text: str, nonlocals: Mapping[str, object]) -> str:
-        self.enclosed += [(name, key, value) for key, value in nonlocals.items()
-                          if is_constant(value)]
+    def _define_function(self, name: str, text: Callable[[str], str]) -> str:
+        """Defines a function that a function made, under a number if others have its name."""
+        for number in itertools.count(1):
+            numbered = name if number == 1 else f"{name}_{number}"
+            made = text(numbered)
+            if self.definitions.setdefault(numbered, made) == made:
+                return numbered
+        raise AssertionError
+
+    def _with_closure(self, text: str, nonlocals: Mapping[str, object], name: str) -> str:
         lines = [f"{key} = {self.expression(value, key)}" for key, value in nonlocals.items()]
         body = textwrap.indent("\n".join([*lines, "", text]), "    ")
         return f"def _make_{name}():\n{body}\n\n\n{name} = _make_{name}()"
@@ -147,16 +177,45 @@ def is_constant(value: object) -> bool:
     return type(value) in _SIMPLE
 
 
+class _Text(NamedTuple):
+    """The text of a function.
+
+    Attributes:
+        function: that the text defines, without its decorators.
+        source: the text.
+    """
+
+    function: FunctionType
+    source: str
+
+
+def _text_of(function: FunctionType) -> _Text:
+    """Returns the text of a function, with decorators if they made it what it is.
+
+    A decorated function of a module is what the module has under its name. Any other function is
+    what its own code defines: one that a decorator made, or the one that it was given.
+    """
+    decorated = inspect.unwrap(function)
+    if isinstance(decorated, FunctionType) and (
+            decorated.__globals__.get(decorated.__name__) is function):
+        return _Text(decorated, source_of(decorated))
+    source = source_of(function)
+    tree = ast.parse(source).body[0]
+    if not getattr(tree, "decorator_list", ()):
+        return _Text(function, source)
+    return _Text(function, "\n".join(source.splitlines()[tree.lineno - 1:]))
+
+
 def source_of(function: FunctionType) -> str:
-    """Returns the text of a function, of a lambda without the statement around it.
+    """Returns the text of a function's code, of a lambda without the statement around it.
 
     Raises:
         NoTextError: it was not read from a file, or cannot be distinguished from another one.
     """
     try:
-        if function.__name__ == "<lambda>":
+        if function.__code__.co_name == "<lambda>":
             return ast.unparse(_lambda_of(function.__code__, inspect.findsource(function)[0]))
-        return textwrap.dedent(inspect.getsource(function)).rstrip("\n")
+        return textwrap.dedent(inspect.getsource(function.__code__)).rstrip("\n")
     except (OSError, TypeError, SyntaxError) as error:
         raise NoTextError(f"`{function.__name__}` was not read from a file") from error
 
@@ -182,3 +241,51 @@ def _lambda_of(code: CodeType, lines: list[str]) -> ast.Lambda:
 def _attributes(source: str) -> list[str]:
     """Names after a dot, which `getclosurevars` mistakes for variables."""
     return [node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
+
+
+def _names_of_head(source: str) -> list[str]:
+    """Names in decorators, defaults and annotations, which a module needs to define a function."""
+    function = ast.parse(source).body[0]
+    if not isinstance(function, ast.FunctionDef):
+        return []
+    head = [*function.decorator_list, function.args, *filter(None, [function.returns])]
+    return [node.id for part in head for node in ast.walk(part) if isinstance(node, ast.Name)]
+
+
+# Class of tensorflow.python.ops.init_ops -> name below `tf.compat.v1`.
+_V1_NAMES = {
+    "Constant": "constant_initializer", "GlorotNormal": "glorot_normal_initializer",
+    "GlorotUniform": "glorot_uniform_initializer", "Identity": "initializers.identity",
+    "Ones": "ones_initializer", "Orthogonal": "orthogonal_initializer",
+    "RandomNormal": "random_normal_initializer", "RandomUniform": "random_uniform_initializer",
+    "TruncatedNormal": "truncated_normal_initializer",
+    "UniformUnitScaling": "uniform_unit_scaling_initializer",
+    "VarianceScaling": "variance_scaling_initializer", "Zeros": "zeros_initializer"}
+_DEFAULTS: dict[str, object] = {"dtype": "float32", "seed": None, "mean": 0.0}
+
+
+def _initializer(initializer: Any) -> str:
+    """Returns an expression for an initializer.
+
+    Raises:
+        NoTextError: it is of the program's own class, or one of its settings is an array.
+
+    >>> import tensorflow as tf
+    >>> _initializer(tf.compat.v1.truncated_normal_initializer(stddev=0.1))
+    'tf.compat.v1.truncated_normal_initializer(stddev=0.1)'
+    """
+    config = initializer.get_config()
+    for key, value in config.items():
+        if not is_constant(value):
+            raise NoTextError(f"its {key} is not a constant in the program's text")
+    module, name = type(initializer).__module__, type(initializer).__name__
+    if module == "tensorflow.python.ops.init_ops" and name in _V1_NAMES:
+        return f"tf.compat.v1.{_V1_NAMES[name]}({_arguments(config)})"
+    if module.split(".")[0] in ("tf_keras", "keras"):
+        return f"tf.compat.v2.keras.initializers.{name}({_arguments(config)})"
+    raise NoTextError(f"it is of the program's own class {name}")
+
+
+def _arguments(config: Mapping[str, object]) -> str:
+    return ", ".join(f"{key}={value!r}" for key, value in config.items()
+                     if key not in _DEFAULTS or value != _DEFAULTS[key])

@@ -6,6 +6,10 @@ import dataclasses
 import sys
 from collections.abc import Callable, Collection, Iterator
 from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.mid_level.config.structure import named_tables
@@ -15,8 +19,9 @@ from tpu_estimator_embedding.migration.verify.plan_values import values_at_steps
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.runtime import tf1
-from tpu_estimator_embedding.types import Initializer, Tensor
+from tpu_estimator_embedding.types import Tensor
 
+_ROWS_COMPARED = 100  # of the values of initializers that are functions
 
 def differences(captured: CapturedConfig, text: str, left: Collection[str] = ()) -> list[str]:
     """Returns the differences of the plan that a module's text builds; empty if it is equal.
@@ -119,7 +124,7 @@ def _differences_of_tables(old: TablePlan, new: TablePlan, initializer: object) 
              if getattr(old, name) != getattr(new, name)]
     if (old.combiner or "sum") != new.combiner:
         found.append("combiner")
-    if not _is_same_initializer(old.initializer, initializer):
+    if not _is_same_initializer(old, initializer):
         found.append("initializer")
     if new.optimizer is None or (
             _without_rate(old.training_optimizer) != _without_rate(new.optimizer)):
@@ -158,8 +163,20 @@ def _multiples(multiplier: Callable[[Tensor], Tensor] | None) -> list[float]:
     return values_at_steps(multiplier) if multiplier is not None else []
 
 
-def _is_same_initializer(old: Initializer, new: object) -> bool:
-    if not hasattr(old, "get_config"):
-        return not hasattr(new, "get_config") and (
-            getattr(old, "__name__", 0) == getattr(new, "__name__", 1))
-    return type(old) is type(new) and old.get_config() == new.get_config()
+def _is_same_initializer(table: TablePlan, new: Any) -> bool:
+    old: Any = table.initializer
+    if hasattr(old, "get_config") or hasattr(new, "get_config"):
+        return type(old) is type(new) and bool(old.get_config() == new.get_config())
+    shape = [min(table.vocabulary_size, _ROWS_COMPARED), table.dimension]
+    return _initial_values(old, shape) == _initial_values(new, shape)
+
+
+def _initial_values(initializer: Any, shape: list[int]) -> bytes | str:
+    """Returns what a function draws with the same seed of the graph; its error if it fails."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.set_random_seed(1)
+        try:
+            return np.asarray(session.run(tf.convert_to_tensor(
+                initializer(shape, dtype=tf.float32)))).tobytes()
+        except Exception as error:  # noqa: BLE001 (of the program)
+            return f"{type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 """`embedding_config.py` builds the plan that was captured, and a plan that differs is told."""
 
 import dataclasses
+import functools
 
 import pytest
 import tensorflow as tf
@@ -91,6 +92,28 @@ def test_optimizer_is_equal(name):
 def test_initializer_is_equal(initializer):
     table = TableConfig(1000, 8, initializer, "mean")
     assert codes_of(written(captured(table=table))[1]) == ["TEE301"]
+
+
+def scaled(shape, dtype=None, partition_info=None, scale=1.0):
+    return scale * tf.random.uniform(shape, dtype=dtype, seed=3)
+
+
+def filled(value):
+    return lambda shape, dtype=None: tf.fill(shape, value)
+
+
+@pytest.mark.parametrize("initializer", [
+    functools.partial(scaled, scale=0.5), filled(0.25), scaled],
+    ids=["partial", "lambda", "function"])
+def test_initializer_that_is_a_function_draws_the_same(initializer):
+    table = TableConfig(1000, 8, initializer, "mean")
+    text, findings = written(captured(table=table))
+    assert codes_of(findings) in (["TEE301"], ["TEE301", "TEE307"])
+    for old, new in (("scale=0.5", "scale=0.25"), ("value = 0.25", "value = 0.5"),
+                     ("seed=3", "seed=4")):
+        if old in text:
+            assert "initializer of table 'words'" in plan_comparison.differences(
+                captured(table=table), text.replace(old, new))
 
 
 @pytest.mark.parametrize("old, new, difference", [

@@ -30,6 +30,37 @@ def nested(rate):
     return decayed
 
 
+def doubled(function):
+    @functools.wraps(function)
+    def twice(step):
+        return 2 * function(step)
+    return twice
+
+
+def tripled(function):
+    def thrice(step):
+        return 3 * function(step)
+    return thrice
+
+
+@doubled
+def of_wrapper(step):
+    return 1.0 + step
+
+
+@tripled
+def of_plain_wrapper(step, base=BASE):
+    return base + step
+
+
+def decorated_inside():
+    @doubled
+    @tripled
+    def inside(step):
+        return 1.5 + step
+    return inside
+
+
 halves = [lambda step: 0.5 * step, lambda step: 0.25 * step]
 one = functools.partial(max, 1.0)
 
@@ -51,10 +82,12 @@ def value_of(function, step, name="rate"):
 
 
 @pytest.mark.parametrize("function", [
-    halved, twice_halved, nested(0.3), halves[0], halves[1], functools.partial(pow, 2.0),
+    halved, twice_halved, nested(0.3), of_wrapper, of_plain_wrapper, decorated_inside(),
+    halves[0], halves[1], functools.partial(pow, 2.0),
     lambda step: step + 1,
     multipliers.linear_warmup(10), multipliers.freeze_until(3) * 0.5,
-], ids=["function", "uses others", "nested", "lambda", "other lambda", "partial", "inline",
+], ids=["function", "uses others", "nested", "decorated", "decorated and unnamed",
+        "decorated inside", "lambda", "other lambda", "partial", "inline",
         "schedule", "product"])
 def test_written_function_computes_the_same(function):
     if isinstance(function, functools.partial):
@@ -72,6 +105,17 @@ def test_partial_of_a_function():
 
 def nested_rate(step, rate):
     return rate / (1 + step)
+
+
+def test_functions_of_one_factory_have_numbers():
+    texts = Texts()
+    expressions = [texts.expression(nested(rate)) for rate in (0.3, 0.5, 0.3)]
+    assert expressions == ["decayed", "decayed_2", "decayed"]
+    assert texts.enclosed == [("decayed", "rate", 0.3), ("decayed_2", "rate", 0.5),
+                              ("decayed", "rate", 0.3)]
+    names = {}
+    exec("\n".join(texts.definitions.values()), names)
+    assert names["decayed"](1) == 0.15 and names["decayed_2"](1) == 0.25
 
 
 def test_modules_are_imported_under_their_names():

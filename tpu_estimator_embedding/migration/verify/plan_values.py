@@ -95,7 +95,7 @@ def _text(path: str, value: object, *, evaluate: bool) -> str:
         if not evaluate:
             return "[a function of variables]"
         return str(values_at_steps(value))
-    return getattr(value, "__qualname__", type(value).__qualname__)
+    return getattr(value, "__name__", type(value).__qualname__)
 
 
 def values_at_steps(function: Callable[[Tensor], float | Tensor]) -> list[float]:
