@@ -84,7 +84,7 @@ class TPUEmbeddingV2(StackedTables):
             activations include all updates.
         sparse_core_embedding_config: stacking of tables, and limits on the number of ids.
         num_chips: number of chips that tables are sharded over.
-        num_sc_per_chip: number of SparseCores per chip.
+        num_sc_per_chip: number of SparseCores per chip; times `num_chips` a power of two.
         table_multipliers: table -> gradient multiplier, see `TableMultipliers.of`. The step of
             a schedule is the number of updates of the tables, which checkpoints contain.
             Tables with different multipliers do not share a stack.

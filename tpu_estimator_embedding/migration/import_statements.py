@@ -163,7 +163,8 @@ def _new_star(rewriter: ModuleRewrite, node: cst.ImportFrom, module: str) -> lis
     used = {chain.parts[0] for chain in rewriter.names.chains
             if not list(chain.scope[chain.parts[0]])}
     for name in sorted(used - known):
-        rewriter.report(node, "TEE205", f"`{name}` may come from `{module}`; import it by name")
+        if not rewriter.may_be_of_other_star(name, module):
+            rewriter.report(node, "TEE205", f"`{name}` may come from `{module}`; import it by name")
     found = [rewriter.target(f"{module}.{name}") for name in sorted(used & known)]
     homes = [in_full(one.home).rpartition(".") for one in found if one]
     rewriter.report(node, "TEE102", f"`from {module} import *` now imports "
@@ -209,7 +210,9 @@ def _edit(edits: dict[cst.CSTNode, Replacement],
     lines: list[Any] = [cst.parse_statement(one, module.config_for_parsing) for one in new]
     if len(line.body) == 1 and isinstance(line, cst.SimpleStatementLine):
         if lines:
-            lines[0] = lines[0].with_changes(leading_lines=line.leading_lines)
+            inside = [cst.EmptyLine(comment=comment)
+                      for comment in find_all(statement, cst.Comment)]
+            lines[0] = lines[0].with_changes(leading_lines=[*line.leading_lines, *inside])
             lines[-1] = lines[-1].with_changes(trailing_whitespace=line.trailing_whitespace)
         edits[line] = cst.FlattenSentinel(lines) if lines else cst.RemoveFromParent()
         return

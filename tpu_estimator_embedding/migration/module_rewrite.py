@@ -11,7 +11,7 @@ from tpu_estimator_embedding.migration.legacy_names import NAMES
 from tpu_estimator_embedding.migration.names import Chain, Meaning, Names
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile
-from tpu_estimator_embedding.migration.targets import PACKAGE, Target, in_full, target_of
+from tpu_estimator_embedding.migration.targets import PACKAGE, Target, in_full, names_in, target_of
 
 _V1 = "tensorflow.compat.v1"
 
@@ -132,9 +132,24 @@ class ModuleRewrite:
         return bool(target and not target.home and not target.is_namespace
                     and target.parts <= path.count(".") + 1)
 
+    def may_be_of_other_star(self, name: str, module: str) -> bool:
+        """Whether a name may come from another module, of which all names are imported."""
+        return any(self._may_have(path) for path in self.names.star_paths(name)
+                   if path != f"{module}.{name}")
+
+    def _may_have(self, path: str) -> bool:
+        """Whether the module of a dotted name may have the name, as far as that is known."""
+        home, _, name = path.rpartition(".")
+        module = self.target(home)
+        return not (module and module.is_namespace and module.home) or (
+            name in names_in(module.home))
+
     def resolve(self, chain: Chain, meaning: Meaning) -> tuple[Target, str] | None:
         """Returns the replacement of a chain, and the path of its root; reports ambiguity."""
         rest = "".join(f".{part}" for part in chain.parts[1:])
+        if meaning.is_star:
+            meaning = dataclasses.replace(meaning, paths=frozenset(
+                path for path in meaning.paths if self._may_have(path)))
         found = {path: self.target(f"{path}{rest}") for path in meaning.paths}
         legacy = {path: target for path, target in found.items() if target}
         if not legacy:

@@ -132,6 +132,10 @@ class Names:
         return any(path.rpartition(".")[2] == name and (path.startswith(OWN) or relative(path))
                    for path in paths)
 
+    def star_paths(self, name: str) -> list[str]:
+        """Returns the dotted names of a variable that star imports may give."""
+        return [f"{module}.{name}" for module in self._star_modules]
+
     def scope_of(self, node: cst.CSTNode) -> metadata.Scope | None:
         """Returns the scope of a node."""
         return self._scopes.get(node)
@@ -252,21 +256,21 @@ class Names:
     def _meaning(self, scope: metadata.Scope, name: str, seen: tuple[object, ...]) -> Meaning:
         bound = scope[name]
         if not bound:
-            return Meaning(frozenset(f"{module}.{name}" for module in self._star_modules),
-                           is_star=bool(self._star_modules))
-        paths: set[str] = set()
+            paths = self.star_paths(name)
+            return Meaning(frozenset(paths), is_star=bool(paths))
+        found: set[str] = set()
         is_sure = True
         for assignment in bound:
             if isinstance(assignment, metadata.ImportAssignment):
-                paths.update(one.name for one in assignment.get_qualified_names_for(name))
+                found.update(one.name for one in assignment.get_qualified_names_for(name))
             elif isinstance(assignment, metadata.Assignment) and assignment not in seen:
                 value = self.values.get(assignment.node)
                 if isinstance(value, cst.Name) and value.value == "None":
                     continue  # of `except ImportError: tf = None`
                 below = self._value_meaning(value, (*seen, assignment))
-                paths |= below.paths
+                found |= below.paths
                 is_sure = is_sure and below.is_sure and bool(below.paths)
-        return Meaning(frozenset(paths), is_sure)
+        return Meaning(frozenset(found), is_sure)
 
     def _value_meaning(self, value: cst.CSTNode | None, seen: tuple[object, ...]) -> Meaning:
         words = dotted(value)

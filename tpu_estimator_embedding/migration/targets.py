@@ -7,6 +7,7 @@ import re
 
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.compat.contrib import contents, reasons
+from tpu_estimator_embedding.compat.patch_table import GRADIENT_FUNCTIONS
 from tpu_estimator_embedding.migration.legacy_names import NAMES, TOP_LEVEL, V2_DIFFERS
 
 PACKAGE = "tpu_estimator_embedding"
@@ -215,6 +216,8 @@ def names_in(home: str) -> frozenset[str]:
     if home == "tf_tpu":
         below |= _ONLY_IN_CONTRIB_TPU | names_in("tf_estimator.tpu") | names_in(
             "tf_tpu.experimental")
+    if home == "tf_tpu.tpu_embedding_gradient":
+        below |= {*GRADIENT_FUNCTIONS}
     if home == "tf_tpu.tpu_embedding":
         below |= {name for name in TOP_LEVEL if name.endswith("Parameters")}
     return frozenset(name for name in below if "." not in name)

@@ -78,8 +78,8 @@ def _rewrite_chain(module: ModuleRewrite, chain: Chain) -> Target | None:
     if not target.home:
         module.report(chain.root, "TEE201", f"`{name}`: {target.advice}")
         return None
-    if all(map(module.is_carried, meaning.paths)) and not (
-            meaning.is_star and not module.is_carried(path.rpartition(".")[0])):
+    carried = [path, path.rpartition(".")[0]] if meaning.is_star else meaning.paths
+    if all(map(module.is_carried, carried)):
         return None
     index = target.parts - path.count(".") - 1
     node = chain.nodes[index]

@@ -140,6 +140,22 @@ estimator = TPUEstimator(model_fn, config=RunConfig(tpu_config=TPUConfig()))
 from tpu_estimator_embedding import TableConfig
 table = TableConfig(10, 2)
 other = somewhere_else(table)
+# === several star imports: TEE102
+from tpu_estimator_embedding import TableConfig
+from mylib.helpers import *
+from tpu_estimator_embedding import tf_tpu
+get_gradients_through_compute_gradients = tf_tpu.tpu_embedding_gradient.get_gradients_through_compute_gradients
+
+table = TableConfig(10, 2)
+gradients = get_gradients_through_compute_gradients(optimizer, loss, activations)
+help = helper(3)
+# === comments inside an import: TEE102
+if True:
+    # The engine.
+    # of a table
+    # of a mode
+    from tpu_estimator_embedding import TableConfig, tf_tpu
+    TRAINING = tf_tpu.tpu_embedding.TRAINING  # for training
 # === star import of tensorflow: TEE101 TEE105
 from tpu_estimator_embedding import tf_estimator
 from tensorflow.compat.v1 import *

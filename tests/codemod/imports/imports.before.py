@@ -122,6 +122,22 @@ estimator = TPUEstimator(model_fn, config=RunConfig(tpu_config=TPUConfig()))
 from tensorflow.python.tpu.tpu_embedding import *
 table = TableConfig(10, 2)
 other = somewhere_else(table)
+# === several star imports
+from tensorflow.python.tpu.tpu_embedding import *
+from mylib.helpers import *
+from tensorflow.python.tpu.tpu_embedding_gradient import *
+
+table = TableConfig(10, 2)
+gradients = get_gradients_through_compute_gradients(optimizer, loss, activations)
+help = helper(3)
+# === comments inside an import
+if True:
+    # The engine.
+    from tensorflow.python.tpu.tpu_embedding import (
+        TableConfig,  # of a table
+        # of a mode
+        TRAINING,
+    )  # for training
 # === star import of tensorflow
 from tensorflow.compat.v1 import *
 mode = estimator.ModeKeys.TRAIN
