@@ -101,9 +101,10 @@ def from_saved_model(export_dir: str, signature_def_key: str | None = None,
             raise ValueError(f"Got signature_def_key {key!r}. Available signatures are "
                              f"{sorted(loaded.signature_def)}.")
         signature = signature_def or loaded.signature_def[key]
-        inputs, outputs = ({name: info.name for name, info in part.items()}
-                           for part in (signature.inputs, signature.outputs))
-        names = inputs, outputs
+        # Also sparse ones, which have no name.
+        return Predictor(session, *(
+            {name: v1.saved_model.get_tensor_from_tensor_info(info, session.graph)
+             for name, info in part.items()} for part in (signature.inputs, signature.outputs)))
     return Predictor(session, *({name: session.graph.get_tensor_by_name(tensor)
                                  for name, tensor in (part or {}).items()} for part in names))
 

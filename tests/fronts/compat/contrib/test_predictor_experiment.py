@@ -81,6 +81,17 @@ def test_predictor_from_saved_model(exported):
         predictor.from_saved_model(exported, input_names={"in": "x:0"})
 
 
+def test_predictor_takes_sparse_inputs(tmp_path):
+    with tf.Graph().as_default(), v1.Session() as session:
+        ids = v1.sparse_placeholder(tf.int64, [None, 3])
+        v1.saved_model.simple_save(session, str(tmp_path / "sparse"), {"ids": ids}, {
+            "sums": tf.sparse.reduce_sum(ids, 1), "ids": tf.sparse.add(ids, ids)})
+    predict = predictor.from_saved_model(str(tmp_path / "sparse"))
+    given = v1.SparseTensorValue([[0, 1], [1, 0], [1, 2]], [5, 6, 7], [2, 3])
+    found = predict({"ids": given})
+    assert found["sums"].tolist() == [5, 13] and found["ids"].values.tolist() == [10, 12, 14]
+
+
 def test_experiment_trains_and_evaluates(estimator):
     class Counter(v1.train.SessionRunHook):
         runs = 0
