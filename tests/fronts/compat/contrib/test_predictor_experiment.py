@@ -11,9 +11,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding.compat.contrib import experiment as experiment_module
 
 tpu_estimator_embedding.install()
+
+from tpu_estimator_embedding.compat.contrib import experiment as experiment_module  # noqa: E402
 
 v1 = tf.compat.v1
 predictor, learn = tf.contrib.predictor, tf.contrib.learn
