@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests import selection
+from tests import mutations, selection
 from tpu_estimator_embedding import cli
 
 SEEDS = range(20)
@@ -96,3 +96,10 @@ def test_full_run_has_everything_or_a_share_of_it():
     suite = items()
     assert selection.of_full_run(suite, 1, 1) == set(suite)
     assert len(selection.of_full_run(suite, 1, 10)) == -(-len(suite) // 10)
+
+
+@pytest.mark.all_cases
+@pytest.mark.parametrize("mutation", mutations.MUTATIONS, ids=lambda mutation: mutation.name)
+def test_line_that_a_mutation_changes_is_there(mutation):
+    text = (mutations.ROOT / mutations.PACKAGE / mutation.file).read_text(encoding="utf-8")
+    assert mutations.mutated(text, mutation) != text
