@@ -315,7 +315,8 @@ ESTIMATOR = (
     *_names(f"{_UPSTREAM}.estimator", "Estimator", "the base class that runs TPUEstimator"),
     *_members(f"{_UPSTREAM}.estimator", "Estimator",
               "_actual_eval _add_meta_graph_for_mode _assert_members_are_not_overridden "
-              "_call_input_fn _call_model_fn _config _create_and_assert_global_step _device_fn "
+              "_call_input_fn _call_model_fn _config _convert_eval_steps_to_hooks "
+              "_create_and_assert_global_step _device_fn _evaluate_build_graph _evaluate_run "
               "_export_all_saved_models _extract_batch_length _extract_keys "
               "_get_features_and_labels_from_input_fn _get_features_from_input_fn _model_fn "
               "_session_config _train_distribution _train_model _warm_start_settings",
@@ -324,6 +325,13 @@ ESTIMATOR = (
             "_check_hooks_type _extract_metric_update_ops _verify_and_create_loss_metric "
             "_write_checkpoint_path_to_summary _write_dict_to_summary",
             "its checks and metrics, and the summaries of an evaluation"),
+    *_names(f"{_UPSTREAM}.training",
+            "_EvalResult _EvalStatus _NewCheckpointListenerForEvaluate",
+            "verify: the evaluations of train_and_evaluate"),
+    *_members(f"{_UPSTREAM}.training", "_NewCheckpointListenerForEvaluate", "_evaluator",
+              "verify: what train_and_evaluate evaluates"),
+    *_members(f"{_UPSTREAM}.training", "_TrainingExecutor._Evaluator", "_eval_spec",
+              "verify: what train_and_evaluate evaluates"),
     *_names(f"{_UPSTREAM}.export.export_lib", "get_temp_export_dir get_timestamped_export_dir",
             "the names of folders of exports"),
     *_members(f"{_UPSTREAM}.run_config", "RunConfig",

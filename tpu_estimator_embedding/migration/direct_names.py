@@ -4,7 +4,8 @@
     from tpu_estimator_embedding import TPUEstimatorSpec as Spec
     Estimator = tf.compat.v1.estimator.tpu.TPUEstimator
 
-The stages after the imports look for the classes by these names. Where a class is used in another
+The stages after the imports look for the classes by these names. What trains and evaluates by turns
+becomes that of a Trainer. Where a class is used in another
 way than in a call, such as in a dictionary, they cannot tell what is constructed.
 """
 
@@ -21,25 +22,52 @@ from tpu_estimator_embedding.migration.source_file import Edit, SourceFile
 from tpu_estimator_embedding.migration.targets import PACKAGE
 
 ESTIMATOR = "TPUEstimator"
+TRAINER = f"{PACKAGE}.trainer"
+BY_TURNS = ("EvalSpec", "TrainSpec", "train_and_evaluate")
 _ASKING = ("isinstance", "issubclass", "hasattr", "getattr", "print", "repr", "str", "type")
 
 
 def with_direct_names(source: SourceFile) -> SourceFile:
     """Returns a module whose calls and classes have the Estimator's classes by their own names."""
     names = Names(source.module)
-    called = [*(call.func for call in find_all(source.module, cst.Call)),
-              *(base.value for node in find_all(source.module, cst.ClassDef)
-                for base in node.bases)]
-    replaced = {node: name for node in called for name in (ESTIMATOR, SPEC)
+    used = _called(source.module)
+    replaced = {node: name for node in used for name in (ESTIMATOR, SPEC)
                 if dotted(node)[-1:] != (name,) and dotted(node) and names.means(node, name)
                 and names.is_only(name, f"{PACKAGE}.{name}")}
-    if not replaced or not any(names.means(node, ESTIMATOR) for node in called):
+    if not any(names.means(node, ESTIMATOR) for node in used):
         return source
-    source = source.edited(_Named(replaced))
-    for name in sorted(set(replaced.values())):
-        if not names.is_bound_at_top(name, f"{PACKAGE}.{name}"):
-            source = with_import(source, f"from {PACKAGE} import {name}")
-    return source
+    return _with(source, names, replaced, PACKAGE)
+
+
+def with_specs_of_trainer(source: SourceFile) -> SourceFile:
+    """Returns a module with `train_and_evaluate` and its specs for a Trainer.
+
+    Only a module that constructs the TPUEstimator changes.
+    """
+    names = Names(source.module)
+    used = _called(source.module)
+    if not any(names.means(node, ESTIMATOR) for node in used):
+        return source
+    replaced = {node: name for node in used for name in BY_TURNS
+                if names.means(node, name) and names.paths(node)
+                and (name not in names.bound_names or names.is_only(
+                    name, f"{PACKAGE}.tf_estimator.{name}"))}
+    return _with(source, names, replaced, TRAINER)
+
+
+def _called(module: cst.Module) -> list[cst.BaseExpression]:
+    """Returns what a module calls, and derives classes from."""
+    return [*(call.func for call in find_all(module, cst.Call)),
+            *(base.value for node in find_all(module, cst.ClassDef) for base in node.bases)]
+
+
+def _with(source: SourceFile, names: Names, replaced: dict[cst.BaseExpression, str],
+          home: str) -> SourceFile:
+    """Returns a module with expressions replaced by names, which it imports of a module."""
+    new = sorted({name for name in replaced.values()
+                  if not names.is_bound_at_top(name, f"{home}.{name}")})
+    source = source.edited(_Named(replaced)) if replaced else source
+    return with_import(source, f"from {home} import {', '.join(new)}") if new else source
 
 
 def estimators_as_values(module: cst.Module, names: Names) -> list[Problem]:

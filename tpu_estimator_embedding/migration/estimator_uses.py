@@ -15,9 +15,10 @@ from tpu_estimator_embedding.migration.constructor_arguments import (
 )
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.known_effects import STATE_OF_GRAPH
-from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.names import OWN, Names
 from tpu_estimator_embedding.migration.node_search import dotted, find_all
 
+_EMPTY = ("None", "[]", "()")
 _EXPORT = "export a tf.function with serving_embedding_lookup, as the page `export` does"
 
 # Call -> advice.
@@ -43,6 +44,13 @@ METHODS = {
 }
 _HOOKS = ("hooks", "saving_listeners")
 
+# Spec of `train_and_evaluate` -> its arguments, in order.
+_SPECS = {
+    "TrainSpec": ("input_fn", "max_steps", "hooks", "saving_listeners"),
+    "EvalSpec": ("input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
+                 "throttle_secs"),
+}
+
 # What a module needs to contain to use an Estimator in a way that Trainer does not have.
 WORDS = (*_MANUAL_STEPS, *_HOOKS, "context")
 
@@ -66,6 +74,7 @@ def problems(module: cst.Module, names: Names,
         found += _of_constructor(call)
         found += _of_method(call, names)
         found += _passed_on(call, names, estimators)
+        found += _unknown_specs(call, names)
     for node in find_all(module, cst.Attribute):
         if isinstance(node.value, cst.Name) and (
                 node.value.value in estimators) and node.attr.value not in (
@@ -113,12 +122,32 @@ def _of_call(call: cst.Call, names: Names) -> list[Problem]:
     is_own = isinstance(call.func, cst.Name) and (
         name in names.functions or name in names.classes)
     found = []
-    if name in _MANUAL_STEPS and not is_own:
+    if name in _MANUAL_STEPS and not is_own and not _is_of_trainer(call, names):
         found.append(Problem(call, "TEE404", f"`{name}`: {_MANUAL_STEPS[name]}"))
     if name == "batch_normalization":
         found.append(Problem(call, "TEE405", "one replica normalizes the whole batch here; the "
                              "Estimator with num_shards above 1 normalized shares of it"))
     return found
+
+
+def _unknown_specs(call: cst.Call, names: Names) -> list[Problem]:
+    """Reports what `train_and_evaluate` is given that is not known to be a spec for a Trainer."""
+    if not names.means(call.func, "train_and_evaluate") or not _is_of_trainer(call, names):
+        return []
+    order = ("estimator", "train_spec", "eval_spec")
+    values = [argument.value for argument, name in zip(call.args, order, strict=False)
+              if (argument.keyword.value if argument.keyword else name) != "estimator"]
+    made = {target.value: value for target, value in names.values.items()
+            if isinstance(target, cst.Name)}
+    return [Problem(value, "TEE404", f"`{text_of(value)[:60]}` of `train_and_evaluate`: make it "
+                    "with TrainSpec or EvalSpec of tpu_estimator_embedding.trainer")
+            for value in values
+            for spec in [made.get(value.value) if isinstance(value, cst.Name) else value]
+            if not (isinstance(spec, cst.Call) and _is_of_trainer(spec, names))]
+
+
+def _is_of_trainer(call: cst.Call, names: Names) -> bool:
+    return any(path.startswith(f"{OWN}trainer.") for path in names.paths(call.func))
 
 
 def _of_constructor(call: cst.Call) -> list[Problem]:
@@ -152,16 +181,17 @@ def _is_harmless(value: cst.BaseExpression, argument: Argument) -> bool:
 
 def _of_method(call: cst.Call, names: Names) -> list[Problem]:
     """Reports calls of an Estimator's methods with arguments that Trainer's do not take."""
-    if not isinstance(call.func, cst.Attribute) or names.paths(call.func):
-        return []
-    name = call.func.attr.value
-    if name not in METHODS or name in names.methods:
+    if isinstance(call.func, cst.Name) and _is_of_trainer(call, names):
+        name, order = call.func.value, _SPECS.get(call.func.value, ())
+    elif isinstance(call.func, cst.Attribute) and not names.paths(call.func):
+        name = call.func.attr.value
+        order = METHODS.get(name, ()) if name not in names.methods else ()
+    else:
         return []
     found = []
-    for index, given in enumerate(call.args):
-        key = given.keyword.value if given.keyword else (
-            METHODS[name][index] if index < len(METHODS[name]) else "")
-        if given.star or key not in METHODS[name]:
+    for index, given in enumerate(call.args if order else ()):
+        key = given.keyword.value if given.keyword else order[index] if index < len(order) else ""
+        if given.star or key not in order:
             found.append(Problem(given, "TEE404", f"`{text_of(given)[:60]}` of `{name}`: "
                                  "arguments that the tool does not see or know"))
         elif key == "input_fn" and "config" in _parameters(given.value, names):
@@ -171,7 +201,9 @@ def _of_method(call: cst.Call, names: Names) -> list[Problem]:
             found.append(Problem(given, "TEE409", f"`{text_of(given.value)[:60]}` reads `{read}`: "
                                  "Trainer calls an input_fn outside of the graph of a step, which "
                                  "alone has it; give it what it needs in params"))
-        elif key in _HOOKS and text_of(given.value) not in ("None", "[]", "()"):
+        elif key == "exporters" and text_of(given.value) not in _EMPTY:
+            found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: {_EXPORT}"))
+        elif key in _HOOKS and text_of(given.value) not in _EMPTY:
             found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: hooks run in sessions, "
                                  "which TF2 does not have; write what they do around the call"))
     return found

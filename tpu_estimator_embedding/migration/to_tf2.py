@@ -33,6 +33,7 @@ from tpu_estimator_embedding.migration.direct_names import (
     ESTIMATOR,
     estimators_as_values,
     with_direct_names,
+    with_specs_of_trainer,
 )
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.forward_rewrite import (
@@ -94,6 +95,8 @@ def rewrite(imports: Rewritten, source: SourceFile | None, stage: str, dense_opt
     if source is None:
         return imports
     source = with_direct_names(source)
+    if make is None:
+        source = with_specs_of_trainer(source)
     elsewhere = quick_scan.read_by(others, source.path)
 
     def made(source: SourceFile) -> Writer:

@@ -2,9 +2,9 @@
 """What the programs import that `migrate --to tf2` and `layers` write.
 
 A `Trainer` has the methods of TPUEstimator: `train`, `evaluate`, `predict` and those that read
-variables. It trains with `mid_level.TPUEmbedding`, `KerasTrainer` with `Model.fit` and
-`mid_level.TPUEmbeddingLayer`. A program keeps its model: a forward function that returns `Outputs`,
-a learning rate, an optimizer.
+variables, and `train_and_evaluate` takes it. It trains with `mid_level.TPUEmbedding`,
+`KerasTrainer` with `Model.fit` and `mid_level.TPUEmbeddingLayer`. A program keeps its model: a
+forward function that returns `Outputs`, a learning rate, an optimizer.
 
 Importing this module makes `tf.keras` Keras 2, whose layers have the variables of `tf.layers`.
 Names are loaded on first use.
@@ -22,12 +22,15 @@ from tpu_estimator_embedding.compat import legacy_keras
 legacy_keras.use()  # before a class derives from one of Keras 2
 
 _MODULE_OF = {
+    "EvalSpec": "training_specs",
     "KerasTrainer": "keras_trainer",
     "ModeKeys": "forward",
     "Outputs": "forward",
+    "TrainSpec": "training_specs",
     "Trainer": "trainer",
     "activations_of": "columns",
     "sequences_of": "columns",
+    "train_and_evaluate": "training_specs",
 }
 
 __all__ = list(_MODULE_OF)

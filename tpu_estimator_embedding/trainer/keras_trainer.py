@@ -2,7 +2,7 @@
 """A Keras model of tables and a forward pass, with the methods of TPUEstimator."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -10,10 +10,12 @@ from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.trainer import columns, initial_values
 from tpu_estimator_embedding.trainer.forward import ModeKeys
 from tpu_estimator_embedding.trainer.trainer import (
+    SavingListener,
     Trainer,
     Variables,
     check_no_sessions,
     check_steps,
+    listeners_of,
     warn_of_no_batch,
 )
 from tpu_estimator_embedding.types import Structure, Tensor
@@ -34,10 +36,11 @@ class KerasTrainer(Trainer):
 
     def train(self, input_fn: Callable[..., tf.data.Dataset], hooks: object = None,
               steps: int | None = None, max_steps: int | None = None,
-              saving_listeners: object = None) -> "KerasTrainer":
+              saving_listeners: Sequence[SavingListener] | None = None) -> "KerasTrainer":
         """Trains as `Trainer.train` does, in one epoch of `Model.fit`."""
         check_steps(steps, max_steps)
-        check_no_sessions(hooks=hooks, saving_listeners=saving_listeners)
+        check_no_sessions(hooks=hooks)
+        listeners = listeners_of(saving_listeners)
         dataset = self._dataset(input_fn, ModeKeys.TRAIN)
         self._build(dataset.element_spec, ModeKeys.TRAIN)
         if max_steps is not None:
@@ -46,13 +49,14 @@ class KerasTrainer(Trainer):
             return self
         try:
             self.model.fit(dataset, steps_per_epoch=steps, verbose=2,
-                           callbacks=[_AfterSteps(self._after_step)])
+                           callbacks=[_AfterSteps(
+                               lambda loss: self._after_step(loss, listeners))])
         except ValueError as error:
             if "(empty logs)" not in str(error).lower():
                 raise
             warn_of_no_batch()
             return self
-        self._end_training()
+        self._end_training(listeners)
         return self
 
     def train_step(self, features: columns.Features, labels: Structure) -> Tensor:
@@ -93,10 +97,6 @@ class KerasTrainer(Trainer):
         scale = columns.table_multiplier(self.feature_config[feature].table.name, self.global_step,
                                          self.embedding_config)
         return activations if scale is None else _with_scaled_gradient(activations, scale)
-
-    def _after_step(self, loss: Tensor) -> None:
-        self._saving.after_step(self._step(), loss)
-
 
 class _Model(tf.keras.Model):
     """What `fit` trains: its step is that of the Trainer."""

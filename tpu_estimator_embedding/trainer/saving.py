@@ -93,26 +93,32 @@ class Saving:
         self._status.assert_existing_objects_matched()
         self._restored = newest
 
-    def after_step(self, step: int, loss: Tensor) -> None:
-        """Saves and logs, if it is time to."""
+    def after_step(self, step: int, loss: Tensor) -> bool:
+        """Saves and logs, if it is time to; returns whether it has saved."""
         self._has_trained = True
         now = time.monotonic()
         if self._log_steps and step % self._log_steps == 0:
             speed = self._log_steps / max(now - self._logged_at, 1e-9)
             tf.get_logger().info("step %d: loss %.6g, %.4g steps/s", step, float(loss), speed)
             self._logged_at = now
-        if self._steps and step % self._steps == 0 or (
-                self._seconds and now - self._saved_at >= self._seconds):
-            self.save(step)
+        is_due = self._steps and step % self._steps == 0 or (
+            self._seconds and now - self._saved_at >= self._seconds)
+        return bool(is_due) and self.save(step)
 
-    def save(self, step: int) -> None:
-        """Saves a checkpoint, unless there is one of the step, or none is to be saved."""
+    def save(self, step: int) -> bool:
+        """Saves a checkpoint, unless there is one of the step, or none is to be saved.
+
+        Returns:
+            Whether it has saved one.
+        """
         if self._directory is None or self._manager is None or not (self._steps or self._seconds):
-            return
+            return False
         self._saved_at = time.monotonic()
-        if not str(self._manager.latest_checkpoint).endswith(f"-{step}"):
-            with self._completed(), explained_writes(self._directory):
-                self._manager.save(checkpoint_number=step)
+        if str(self._manager.latest_checkpoint).endswith(f"-{step}"):
+            return False
+        with self._completed(), explained_writes(self._directory):
+            self._manager.save(checkpoint_number=step)
+        return True
 
     def write_results(self, results: Mapping[str, float], directory: str | None) -> None:
         """Writes the numbers of an evaluation for TensorBoard."""

@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +31,8 @@ from tpu_estimator_embedding.trainer.metrics import StreamingMetrics, mean
 from tpu_estimator_embedding.trainer.saving import NOT_GIVEN, Saving, read_values
 from tpu_estimator_embedding.types import Structure, Tensor
 
+SavingListener: TypeAlias = Callable[[int], object]
+
 
 def check_steps(steps: int | None, max_steps: int | None = None) -> None:
     """Raises ValueError unless at most one limit is given, and is at least 1."""
@@ -49,6 +51,19 @@ def check_no_sessions(**given: object) -> None:
                 f"`{name}` must be empty, got {value!r}: hooks run in a session, which TF2 does "
                 "not have. Write what they do around the call, or in a subclass that overrides "
                 "`train_step`.")
+
+
+def listeners_of(saving_listeners: Sequence[SavingListener] | None) -> list[SavingListener]:
+    """Returns functions to call after a save.
+
+    Raises:
+        ValueError: one is no function, such as a CheckpointSaverListener.
+    """
+    listeners = list(saving_listeners or ())
+    for listener in listeners:
+        checks.check(callable(listener), "saving_listeners", "functions of the step", listener,
+                     "A CheckpointSaverListener needs a session, which TF2 does not have.")
+    return listeners
 
 
 def check_input(dataset: object) -> tf.data.Dataset:
@@ -148,15 +163,15 @@ class Trainer:
 
     def train(self, input_fn: Callable[..., tf.data.Dataset], hooks: object = None,
               steps: int | None = None, max_steps: int | None = None,
-              saving_listeners: object = None) -> "Trainer":
+              saving_listeners: Sequence[SavingListener] | None = None) -> "Trainer":
         """Trains for `steps` steps, or up to step `max_steps`, or until the input ends.
 
         Args:
             input_fn: takes `params`, and returns a Dataset of `(features, labels)` or of features.
-            hooks, saving_listeners: None or empty: hooks need a session, which TF2 does
-                not have.
+            hooks: None or empty: hooks need a session, which TF2 does not have.
             steps: number of steps; None means no limit.
             max_steps: the global step to stop at; None means no limit.
+            saving_listeners: functions of the global step, called after each checkpoint.
 
         Returns:
             The Trainer itself.
@@ -166,7 +181,8 @@ class Trainer:
             TypeError: the input_fn returns no Dataset.
         """
         check_steps(steps, max_steps)
-        check_no_sessions(hooks=hooks, saving_listeners=saving_listeners)
+        check_no_sessions(hooks=hooks)
+        listeners = listeners_of(saving_listeners)
         batches = iter(self._dataset(input_fn, ModeKeys.TRAIN))
         first = next(batches, None)
         if first is None:
@@ -179,9 +195,9 @@ class Trainer:
             if stop is not None and self._step() >= stop:
                 break
             loss = self._train(features, labels)
-            self._saving.after_step(self._step(), loss)
+            self._after_step(loss, listeners)
         if loss is not None:
-            self._end_training()
+            self._end_training(listeners)
         return self
 
     def train_step(self, features: columns.Features, labels: Structure) -> Tensor:
@@ -345,9 +361,9 @@ class Trainer:
         """Makes a context in which a pipelined table has the last update."""
         return self.embedding._completed()
 
-    def _end_training(self) -> None:
+    def _end_training(self, listeners: Iterable[SavingListener]) -> None:
         self._table_variables()  # completes the update of a pipelined step
-        self._saving.save(self._step())
+        self._called_if(self._saving.save(self._step()), listeners)
 
     def _table_variables(self) -> Variables:
         """Returns table, or "table/slot" -> variable, with every update."""
@@ -364,6 +380,15 @@ class Trainer:
         return dict(self.embedding.lookup_batch(ids, weights or {}))
 
     # What they share.
+
+    def _after_step(self, loss: Tensor, listeners: Iterable[SavingListener]) -> None:
+        self._called_if(self._saving.after_step(self._step(), loss), listeners)
+
+    def _called_if(self, is_saved: bool, listeners: Iterable[SavingListener]) -> None:
+        if is_saved and listeners:
+            with self._completed():  # as in the checkpoint; training goes on without it
+                for listener in listeners:
+                    listener(self._step())
 
     def _forward(self, features: columns.Features, labels: Structure, mode: str,
                  ids: columns.Features, activations: Mapping[str, Tensor]) -> Outputs:
@@ -460,7 +485,8 @@ class Trainer:
     def _restore(self, path: str) -> None:
         values = read_values(path)
         if values is None:
-            tf.train.Checkpoint(**self._saved()).read(path).assert_existing_objects_matched()
+            status = tf.train.Checkpoint(**self._saved()).read(path)
+            status.assert_existing_objects_matched().expect_partial()  # the number of saves is left
             return
         for name, variable in self.variables.items():
             variable.assign(values(name))

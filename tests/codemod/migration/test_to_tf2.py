@@ -138,7 +138,13 @@ def test_estimator_that_is_made_through_a_value_is_reported(lines, call):
     ("estimator.train(input_fn, max_steps=100)", "estimator.export_saved_model('a', receiver)",
      "`export_saved_model`"),
     ("estimator.train(input_fn, max_steps=100)",
-     "tf.estimator.train_and_evaluate(estimator, a, b)", "`train_and_evaluate`"),
+     "tf.estimator.train_and_evaluate(estimator, a, b)", "`a` of `train_and_evaluate`"),
+    ("estimator.train(input_fn, max_steps=100)",
+     "tf.estimator.train_and_evaluate(estimator, tf.estimator.TrainSpec(input_fn, 9, [hook]), "
+     "tf.estimator.EvalSpec(input_fn))", "`hooks` of `TrainSpec`"),
+    ("estimator.train(input_fn, max_steps=100)",
+     "tf.estimator.train_and_evaluate(estimator, tf.estimator.TrainSpec(input_fn, 9), "
+     "tf.estimator.EvalSpec(input_fn, exporters=exporter))", "`exporters` of `EvalSpec`"),
     ("config=config", "config=make_config()", "RunConfig is made elsewhere"),
 ])
 def test_manual_steps_are_marked(old, new, what):
@@ -147,6 +153,21 @@ def test_manual_steps_are_marked(old, new, what):
     assert "TEE404" in codes_of(found)
     assert "# Manual step TEE404: " in text
     assert any(what in finding.message for finding in found)
+
+
+@pytest.mark.parametrize("call", [
+    "tf.estimator.train_and_evaluate(estimator, tf.estimator.TrainSpec(input_fn, max_steps=9), "
+    "tf.estimator.EvalSpec(input_fn, steps=None))",
+    "train = tf.estimator.TrainSpec(input_fn, max_steps=9)\n"
+    "    evaluated = tf.estimator.EvalSpec(input_fn, steps=None)\n"
+    "    tf.estimator.train_and_evaluate(estimator=estimator, train_spec=train, "
+    "eval_spec=evaluated)"])
+def test_train_and_evaluate_becomes_that_of_a_trainer(call):
+    text, found = migrated(PROGRAM.replace("estimator.train(input_fn, max_steps=100)", call))
+    assert codes_of(found) == codes_of(migrated()[1])
+    assert call.replace("tf.estimator.", "") in text
+    assert "from tpu_estimator_embedding.trainer import EvalSpec, TrainSpec, train_and" in text
+    assert "tf_estimator" not in text
 
 
 def test_batch_normalization_is_a_decision():

@@ -12,11 +12,14 @@ import tensorflow as tf
 import tpu_estimator_embedding
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.trainer import (
+    EvalSpec,
     KerasTrainer,
     ModeKeys,
     Outputs,
     Trainer,
+    TrainSpec,
     activations_of,
+    train_and_evaluate,
 )
 from tpu_estimator_embedding.trainer.metrics import StreamingMetrics, mean
 
@@ -577,3 +580,45 @@ def test_metric_function_reads_the_step_and_shapes_that_change():
 def test_metric_function_with_a_variable_of_the_model_is_refused():
     with pytest.raises(NotImplementedError, match=r"makes the variables \['kernel'\]"):
         evaluated_with(lambda values: {"n": v1.metrics.mean(v1.get_variable("kernel", [2]))}, [[4]])
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_trains_and_evaluates_by_turns(cls, pipelined, tmp_path):
+    config = types.SimpleNamespace(**{**vars(CONFIG), "PIPELINED": pipelined})
+    evaluated = []
+
+    def eval_input_fn(params):
+        evaluated.append(len(evaluated))
+        return input_fn(params)
+
+    for number, (throttle_secs, evaluations) in enumerate([(0, 3), (600, 2)]):
+        evaluated.clear()
+        trainer = make(cls, config=config, model_dir=str(tmp_path / str(number)),
+                       save_checkpoints_steps=2)
+        results, exports = train_and_evaluate(
+            trainer, TrainSpec(input_fn, max_steps=5),
+            EvalSpec(eval_input_fn, steps=2, throttle_secs=throttle_secs))
+        assert (len(evaluated), exports, results["global_step"]) == (evaluations, [], 5)
+        assert results["loss"] == pytest.approx(np.mean(losses(trainer)[0]), rel=1e-5)
+        alone = make(cls, config=config, model_dir=str(tmp_path / f"alone {number}"))
+        alone.train(input_fn, max_steps=5)
+        for name in alone.get_variable_names():
+            np.testing.assert_array_equal(
+                trainer.get_variable_value(name), alone.get_variable_value(name), err_msg=name)
+        assert train_and_evaluate(trainer, TrainSpec(input_fn, max_steps=5), EvalSpec(
+            eval_input_fn, steps=2))[0] == results
+
+
+@pytest.mark.parametrize("make_spec, error, sentence", [
+    (lambda: TrainSpec(input_fn, max_steps=0), ValueError, "Must specify max_steps > 0, given: 0"),
+    (lambda: TrainSpec(input_fn, hooks=[1]), ValueError, "`hooks` must be empty"),
+    (lambda: EvalSpec(input_fn, steps=0), ValueError, "Must specify steps > 0, given: 0"),
+    (lambda: EvalSpec(input_fn, exporters=[1]), ValueError, "`exporters` must be empty"),
+    (lambda: EvalSpec(input_fn, throttle_secs=-1), ValueError,
+     "Must specify throttle_secs >= 0, given: -1"),
+    (lambda: train_and_evaluate(None, EvalSpec(input_fn), EvalSpec(input_fn)), TypeError,
+     "`train_spec` must be a TrainSpec of tpu_estimator_embedding.trainer")])
+def test_wrong_specs_are_refused(make_spec, error, sentence):
+    with pytest.raises(error, match=sentence):
+        make_spec()

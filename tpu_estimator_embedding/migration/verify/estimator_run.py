@@ -103,7 +103,19 @@ class EstimatorRun:
             self._train_again(call)
         else:
             self._life.pass_over()
+        self._evaluate_at_end(call)
         return estimator
+
+    def _evaluate_at_end(self, call: _Call) -> None:
+        """Evaluates as `train_and_evaluate` does after the last step, which reads the result."""
+        from tpu_estimator_embedding.compat.upstream import training
+        for listener in call.arguments["saving_listeners"] or ():
+            if isinstance(listener, training._NewCheckpointListenerForEvaluate):
+                spec = listener._evaluator._eval_spec
+                results = call.estimator.evaluate(
+                    spec.input_fn, spec.steps, spec.hooks, name=spec.name)
+                listener.eval_result = training._EvalResult(
+                    training._EvalStatus.EVALUATED, results, self._settings.directory)
 
     def _evaluate(self, original: Callable[..., Mapping[str, object]], estimator: TPUEstimator,
                   arguments: dict[str, Any]) -> Mapping[str, object]:
