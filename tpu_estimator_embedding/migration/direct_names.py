@@ -42,16 +42,14 @@ def with_direct_names(source: SourceFile) -> SourceFile:
 def with_specs_of_trainer(source: SourceFile) -> SourceFile:
     """Returns a module with `train_and_evaluate` and its specs for a Trainer.
 
-    Only a module that constructs the TPUEstimator changes.
+    Only a module that constructs the TPUEstimator, and has no variables of these names, changes.
     """
     names = Names(source.module)
     used = _called(source.module)
-    if not any(names.means(node, ESTIMATOR) for node in used):
+    if names.bound_names & {*BY_TURNS} or not any(names.means(node, ESTIMATOR) for node in used):
         return source
     replaced = {node: name for node in used for name in BY_TURNS
-                if names.means(node, name) and names.paths(node)
-                and (name not in names.bound_names or names.is_only(
-                    name, f"{PACKAGE}.tf_estimator.{name}"))}
+                if names.means(node, name) and names.paths(node)}
     return _with(source, names, replaced, TRAINER)
 
 

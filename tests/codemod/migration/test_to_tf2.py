@@ -170,6 +170,15 @@ def test_train_and_evaluate_becomes_that_of_a_trainer(call):
     assert "tf_estimator" not in text
 
 
+def test_specs_under_names_of_the_module_are_left():
+    text, found = migrated(PROGRAM.replace(
+        "tf.disable_v2_behavior()", "from tensorflow.estimator import TrainSpec, EvalSpec").replace(
+        "estimator.train(input_fn, max_steps=100)", "tf.estimator.train_and_evaluate("
+        "estimator, TrainSpec(input_fn, max_steps=9), EvalSpec(input_fn))"))
+    assert "TEE404" in codes_of(found)
+    assert "tf_estimator.train_and_evaluate(" in text
+
+
 def test_batch_normalization_is_a_decision():
     _, found = migrated(PROGRAM.replace(
         "tf.layers.dense(net, 1)", "tf.layers.batch_normalization(net)"))
