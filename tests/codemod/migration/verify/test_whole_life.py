@@ -10,6 +10,7 @@ import pytest
 from tests.codemod.migration.lives import Life
 from tests.codemod.migration.verify.test_verify import RUN_ALL
 from tests.subprocesses import start
+from tpu_estimator_embedding.migration.rewrite import rewrite
 from tpu_estimator_embedding.migration.verify import comparison
 from tpu_estimator_embedding.migration.verify.recording import (
     ESTIMATOR,
@@ -29,6 +30,12 @@ LIFE = """\
     estimator.train(train_input, steps=4)
     estimator.export_saved_model("never", None)
 """
+BY_TURNS = """\
+    results, _ = tf.estimator.train_and_evaluate(
+        estimator, tf.estimator.TrainSpec(train_input, max_steps=3),
+        tf.estimator.EvalSpec(eval_input, steps=3))
+    print(results["loss"])
+""" + "".join(LIFE.splitlines(keepends=True)[2:])
 TRAINS_ONLY = "    estimator.train(train_input, steps=3)\n"
 TRAIN = "    estimator.train(train_input, steps=6)\n"
 PIPELINED = Life((("LAYERS", "normalized in evaluation"), ("METRIC_FN", "step"),
@@ -113,6 +120,7 @@ def runs_of_all_programs(tmp_path_factory):
     done = start([sys.executable, "-c", PREPARE.replace("\n    ", "\n"), root,
                   settings(root, "legacy", PROGRAM.replace(TRAIN, LIFE)),
                   settings(root, "legacy training", PROGRAM.replace(TRAIN, TRAINS_ONLY)),
+                  settings(root, "legacy by turns", PROGRAM.replace(TRAIN, BY_TURNS)),
                   settings(root, "legacy pipelined", PIPELINED)])
     assert done.returncode == 0, done.stderr
     tf2, layers, imports = ((root / f"{stage}.py").read_text()
@@ -122,6 +130,9 @@ def runs_of_all_programs(tmp_path_factory):
     done = start([sys.executable, "-c", RUN_ALL.replace("\n    ", "\n"),
                   *(settings(root, name, text, "legacy") for name, text in faulty.items()),
                   settings(root, "layers", layers, "legacy"),
+                  *(settings(root, f"by turns {stage}", rewrite(
+                      PROGRAM.replace(TRAIN, BY_TURNS), to=stage).data.decode(), "legacy by turns")
+                    for stage in ("tf2", "layers")),
                   settings(root, "training", tf2.replace(LIFE, TRAINS_ONLY), "legacy training"),
                   *(settings(root, f"pipelined {stage}", text, "legacy pipelined",
                              config=("PIPELINED = False", "PIPELINED = True"))
@@ -139,7 +150,8 @@ def verified(root, name, reference="legacy", rtol=1e-5):
 
 @pytest.mark.parametrize("name, reference", [
     ("nothing", "legacy"), ("layers", "legacy"), ("pipelined tf2", "legacy pipelined"),
-    ("pipelined layers", "legacy pipelined")])
+    ("pipelined layers", "legacy pipelined"), ("by turns tf2", "legacy by turns"),
+    ("by turns layers", "legacy by turns")])
 def test_every_phase_agrees(runs, name, reference):
     found = verified(runs, name, reference)
     assert found.agree, found.to_text()
