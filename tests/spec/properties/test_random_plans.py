@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.batches import Setting, random_gradients
@@ -130,6 +130,7 @@ def test_engine_equals_oracle_on_any_plan_and_batch(program, seed, way):
     check(*program, seed, way)
 
 
+@settings(max_examples=settings().max_examples // 2)  # each takes twice as long
 @given(programs([2, 3]), st.integers(0, 99), WAYS)
 def test_engine_with_replicas_equals_oracle_on_any_plan_and_batch(program, seed, way):
     check(*program, seed, way)
