@@ -155,6 +155,8 @@ class Effects(cst.CSTVisitor):
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         self._attribute(node)
+        if self._names.of_tensorflow(node):
+            self._callees.add(node.value)  # the module of the name, of which all is said
         node.value.visit(self)
         return False  # nor is an attribute
 
