@@ -56,7 +56,7 @@ def has_word(data: bytes, word: str = "tensorflow") -> bool:
     return word.encode() in data
 
 
-def may_be_legacy(data: bytes) -> bool:
+def has_any_word(data: bytes) -> bool:
     """Whether a file may have names of the legacy API, by its text alone."""
     return any(has_word(data, word) for word in ("tensorflow", *_PARTS))
 

@@ -132,7 +132,7 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
 def _with_explicit_imports(file: ProgramFile, is_tf1: bool) -> Rewritten:
     """Rewrites a file for stage 1; it is unchanged if it needs or allows no rewriting."""
     scan = file.scan
-    if not quick_scan.may_be_legacy(file.data) or scan and not scan.may_be_legacy and not (
+    if not (scan or quick_scan.has_word(file.data)) or scan and not scan.may_be_legacy and not (
             is_tf1 and scan.uses_tensorflow):
         return Rewritten(file.data, ())
     if isinstance(file.source, Finding):

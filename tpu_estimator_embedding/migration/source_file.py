@@ -154,7 +154,7 @@ class ProgramFile:
     @functools.cached_property
     def scan(self) -> QuickScan | None:
         """What it may have; None if it has nothing of the legacy API, or cannot be parsed."""
-        return quick_scan.scan(self.data) if quick_scan.may_be_legacy(self.data) else None
+        return quick_scan.scan(self.data) if quick_scan.has_any_word(self.data) else None
 
     @functools.cached_property
     def source(self) -> SourceFile | Finding:

@@ -127,6 +127,12 @@ def test_a_program_that_is_not_python_is_reported(folder, capsys, content, code)
     assert cli.main(["migrate", "trainer"]) == 0  # it does not use TensorFlow
 
 
+def test_file_that_is_not_python_and_has_no_tensorflow_is_left_out(folder, capsys):
+    (folder / "trainer/old.py").write_text("# by the contributors, of an estimator\nprint 'x'\n")
+    assert cli.main(["migrate", "trainer"]) == 0
+    assert "old.py" not in capsys.readouterr().err
+
+
 def test_a_missing_file_is_named(folder, capsys):
     assert cli.main(["migrate", "--write", "trainer", "nowhere.py"]) == 1
     assert "There is no file or directory 'nowhere.py'." in capsys.readouterr().err
