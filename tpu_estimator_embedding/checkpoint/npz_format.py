@@ -7,7 +7,10 @@ the order of ids.
 
 import contextlib
 import errno
+import math
+import os
 import pathlib
+import struct
 import tokenize
 import zipfile
 import zlib
@@ -27,6 +30,9 @@ from tpu_estimator_embedding.checkpoint.stored_tensor import (
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 
 _SUFFIX = ".npy"
+# The end of an archive: signature, numbers of two disks, entries on this disk and in all.
+_END = struct.Struct("<4s4H10x")
+_MANY = 0xFFFF  # entries, whose number stands elsewhere
 # The format of NumPy has no bfloat16: its values are stored as pairs of bytes.
 _BFLOAT16, _PAIR = np.dtype(ml_dtypes.bfloat16), np.dtype("V2")
 
@@ -53,10 +59,14 @@ class NpzTensor(StoredTensor):
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
             shape, self._fortran, dtype = _read_header(file)
             self._data_start = file.tell()
+            size = archive.getinfo(member).file_size
         if self._fortran:
             raise ValueError(f"`checkpoint` must hold arrays in C order, got {member} in {path} "
                              "in Fortran order.")
         super().__init__(tensorflow_number(_BFLOAT16 if dtype == _PAIR else dtype), shape)
+        expected = self._data_start + math.prod(shape) * dtype.itemsize
+        if size != expected:  # or the checksum, which is at the end, might never be read
+            raise ValueError(f"{member} of shape {shape} must have {expected} bytes, got {size}.")
         self._position = 0
         self._file: IO[bytes] | None = None
 
@@ -105,9 +115,13 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
     """
     with _damage_named(f"`checkpoint` must be a whole .npz file, got {path}"):
         with zipfile.ZipFile(path) as archive:
-            members = [name for name in archive.namelist() if name.endswith(_SUFFIX)]
+            names = archive.namelist()
+        _check_is_complete(path, len(names))
+        members = [name for name in names if name.endswith(_SUFFIX)]
         if not members:
             raise ValueError("it holds no arrays.")
+        if others := sorted(set(names) - set(members)):
+            raise ValueError(f"it holds {', '.join(map(repr, others))}, which is no array.")
         twice = sorted({name for name in members if members.count(name) > 1})
         if twice:
             raise ValueError(f"it holds {', '.join(map(repr, twice))} more than once.")
@@ -120,6 +134,15 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
     with (_damage_named(f"`checkpoint` must be a whole .npz file, got {path}"),
           np.load(path) as arrays):
         return tensors, str(arrays[TABLE_LAYOUTS_KEY])
+
+
+def _check_is_complete(path: pathlib.Path, found: int) -> None:
+    """Checks that all entries were found, of which zipfile passes over those behind damage."""
+    with path.open("rb") as file:
+        file.seek(-_END.size, os.SEEK_END)
+        signature, *_, expected = _END.unpack(file.read())
+    if signature == b"PK\5\6" and expected not in (found, _MANY):
+        raise ValueError(f"it must hold {expected} entries, got {found}.")
 
 
 def write_npz(path: pathlib.Path, tensors: Mapping[str, StoredTensor], record: str,
