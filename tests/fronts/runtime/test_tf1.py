@@ -321,7 +321,7 @@ def test_other_processes_and_files_see_tensorflow_1(tmp_path):
      "tf.estimator.inputs is a name of TensorFlow 1.x."),
     ("import tensorflow as tf; tf.zeros([2]).shape[0].value",
      "In TensorFlow 2, sizes of a shape are ints without `.value`. Run the program with"),
-    ("from tensorflow.contrib.tpu import keras_to_tpu_model", ""),  # says it itself
+    ("from tensorflow.contrib import tpu; tpu.keras_to_tpu_model()", ""),  # says it itself
     ("from tensorflow.python.framework import ops; ops.no_such_name", ""),
     ("import tensorflow.compat.v1 as tf; tf.no_such_name", ""),
     ("import tensorflow as tf; tf.no_such_name", ""), ("[].no_such_name", ""),
