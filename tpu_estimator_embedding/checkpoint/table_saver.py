@@ -141,8 +141,8 @@ class TableSaver:
         """Saves as the Saver does, tables from the checkpoint that was restored for an export.
 
         Raises:
-            OSError: if it cannot be written.
             RuntimeError: if the checkpoint of the tables was deleted or replaced.
+            tf.errors.OpError: if it cannot be written.
             ValueError: if that checkpoint is damaged.
         """
         if self._copied and "://" in save_path:  # a storage service
@@ -157,11 +157,10 @@ class TableSaver:
             raise RuntimeError(f"`checkpoint` must exist until it is exported, got "
                                f"{self._checkpoint} deleted meanwhile. Export another.") from error
         except OSError as error:
-            is_full = error.errno in ERRORS_OF_A_FULL_DISK
-            way_out = "Free space, or export to another disk." if is_full else (
-                "Export to a directory that can be written.")
-            raise OSError(f"The variables {save_path} were not saved: "
-                          f"{error.strerror or error}. {way_out}") from error
+            advice = ("Free space, or export to another disk." if _is_full(error)
+                      else "Export to a directory that can be written.")
+            raise _op_error(error, f"The variables {save_path} were not saved: "
+                                   f"{error.strerror or error}. {advice}") from error
         return save_path
 
     def why_not_while_training(self, graph: tf.Graph, path: str) -> str:
@@ -344,9 +343,7 @@ class _WritesPieces(session_module.SessionInterface):
         try:
             write_step(pathlib.Path(path), self._shards)
         except OSError as error:
-            kind = (tf.errors.ResourceExhaustedError if error.errno in ERRORS_OF_A_FULL_DISK
-                    else tf.errors.UnknownError)
-            raise kind(None, None, f"{path}: {error.strerror or error}.") from error
+            raise _op_error(error, f"{path}: {error.strerror or error}.") from error
         self.close()
         return str(path)
 
@@ -354,6 +351,16 @@ class _WritesPieces(session_module.SessionInterface):
         """Frees the values."""
         self._shards = []
         self.snapshot.end()
+
+
+def _is_full(error: OSError) -> bool:
+    return error.errno in ERRORS_OF_A_FULL_DISK
+
+
+def _op_error(error: OSError, message: str) -> tf.errors.OpError:
+    """Returns the error that TensorFlow's own Saver has where a file cannot be written."""
+    kind = tf.errors.ResourceExhaustedError if _is_full(error) else tf.errors.UnknownError
+    return kind(None, None, message)
 
 
 class _Piece(NamedTuple):

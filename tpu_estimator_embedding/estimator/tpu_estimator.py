@@ -287,6 +287,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                     yield from self._samples(batch)
                 else:
                     yield batch
+        tf.compat.v1.logging.info("prediction_loop marked as finished")  # as of other loops
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the newest checkpoint; None if there is none."""
