@@ -4,12 +4,12 @@
     from tpu_estimator_embedding import TPUEstimatorSpec as Spec
     Estimator = tf.compat.v1.estimator.tpu.TPUEstimator
 
-The stages after the imports look for the classes by these names. What trains and evaluates by turns
-becomes that of a Trainer. Where a class is used in another
-way than in a call, such as in a dictionary, they cannot tell what is constructed.
+The stages after the imports look for the classes by these names. `train_and_evaluate` and its specs
+become those of a Trainer. Where a class is used in another way than in a call, such as in a
+dictionary, they cannot tell what is constructed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import libcst as cst
@@ -17,13 +17,14 @@ import libcst as cst
 from tpu_estimator_embedding.migration.effects import SPEC, Problem, text_of
 from tpu_estimator_embedding.migration.import_statements import with_import
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, nodes_of
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, module_of, nodes_of
 from tpu_estimator_embedding.migration.source_file import Edit, SourceFile
 from tpu_estimator_embedding.migration.targets import PACKAGE
 
 ESTIMATOR = "TPUEstimator"
 TRAINER = f"{PACKAGE}.trainer"
-BY_TURNS = ("EvalSpec", "TrainSpec", "train_and_evaluate")
+_BY_TURNS = ("EvalSpec", "TrainSpec", "train_and_evaluate")
+_MODES = "ModeKeys"
 _ASKING = ("isinstance", "issubclass", "hasattr", "getattr", "print", "repr", "str", "type")
 
 
@@ -39,17 +40,24 @@ def with_direct_names(source: SourceFile) -> SourceFile:
     return _with(source, names, replaced, PACKAGE)
 
 
-def with_specs_of_trainer(source: SourceFile) -> SourceFile:
-    """Returns a module with `train_and_evaluate` and its specs for a Trainer.
+def with_names_of_trainer(source: SourceFile) -> SourceFile:
+    """Returns a module with `train_and_evaluate`, its specs and ModeKeys for a Trainer.
 
-    Only a module that constructs the TPUEstimator, and has no variables of these names, changes.
+    Only a module that constructs the TPUEstimator changes, and only where these names mean nothing
+    else anywhere in it.
     """
     names = Names(source.module)
     used = _called(source.module)
-    if names.bound_names & {*BY_TURNS} or not any(names.means(node, ESTIMATOR) for node in used):
+    if not any(names.means(node, ESTIMATOR) for node in used):
         return source
-    replaced = {node: name for node in used for name in BY_TURNS
-                if names.means(node, name) and names.paths(node)}
+    free = {name for name in (*_BY_TURNS, _MODES)
+            if names.is_only(name, f"{PACKAGE}.tf_estimator.{name}")}
+    moved = {*(_BY_TURNS if free.issuperset(_BY_TURNS) else ()), *(free & {_MODES})}
+    source = source.edited(_ImportsOfTrainer(moved))
+    names = Names(source.module)
+    replaced = {node: name for node in _called(source.module) for name in moved - {_MODES}
+                if names.means(node, name) and any(
+                    not path.startswith(TRAINER) for path in names.paths(node))}
     return _with(source, names, replaced, TRAINER)
 
 
@@ -106,3 +114,39 @@ class _Named(Edit):
         name = self._replaced.get(original_node)
         return super().changed(original_node, updated_node) if name is None else cst.Name(
             name, lpar=original_node.lpar, rpar=original_node.rpar)
+
+
+class _ImportsOfTrainer(Edit):
+    """Imports from the module of Trainer what is imported from that of Estimator."""
+
+    def __init__(self, moved: Set[str]) -> None:
+        super().__init__()
+        self._moved = moved
+
+    def changed(self, original_node: Any, updated_node: Any) -> Any:
+        """Returns an import of other names, and one of these, in the place of a line."""
+        match updated_node:
+            case cst.SimpleStatementLine(body=[cst.ImportFrom() as statement]) if (
+                    module_of(statement) == f"{PACKAGE}.tf_estimator"
+                    and not isinstance(statement.names, cst.ImportStar)):
+                return _divided(updated_node, statement, self._moved)
+        return super().changed(original_node, updated_node)
+
+
+def _divided(line: cst.SimpleStatementLine, statement: cst.ImportFrom, names: Set[str]) -> Any:
+    """Returns the import without these names, and one of them from the module of Trainer."""
+    assert not isinstance(statement.names, cst.ImportStar)
+    moved = [alias for alias in statement.names if dotted(alias.name)[-1] in names]
+    left = [alias for alias in statement.names if alias not in moved]
+    if not moved:
+        return line
+    trainer: Any = cst.parse_expression(TRAINER)
+    if not left:
+        return line.with_changes(body=[statement.with_changes(module=trainer)])
+    return cst.FlattenSentinel([
+        line.with_changes(body=[statement.with_changes(names=_without_last_comma(left))]),
+        cst.SimpleStatementLine([cst.ImportFrom(trainer, _without_last_comma(moved))])])
+
+
+def _without_last_comma(aliases: Sequence[cst.ImportAlias]) -> list[cst.ImportAlias]:
+    return [*aliases[:-1], aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)]

@@ -182,7 +182,8 @@ def _is_harmless(value: cst.BaseExpression, argument: Argument) -> bool:
 def _of_method(call: cst.Call, names: Names) -> list[Problem]:
     """Reports calls of an Estimator's methods with arguments that Trainer's do not take."""
     if isinstance(call.func, cst.Name) and _is_of_trainer(call, names):
-        name, order = call.func.value, _SPECS.get(call.func.value, ())
+        name = names.paths(call.func)[0].rpartition(".")[2]
+        order = _SPECS.get(name, ())
     elif isinstance(call.func, cst.Attribute) and not names.paths(call.func):
         name = call.func.attr.value
         order = METHODS.get(name, ()) if name not in names.methods else ()

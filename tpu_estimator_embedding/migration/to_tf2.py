@@ -31,9 +31,10 @@ from tpu_estimator_embedding.migration.assignments import assigned, parameters
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER, order_of
 from tpu_estimator_embedding.migration.direct_names import (
     ESTIMATOR,
+    TRAINER,
     estimators_as_values,
     with_direct_names,
-    with_specs_of_trainer,
+    with_names_of_trainer,
 )
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.forward_rewrite import (
@@ -96,7 +97,7 @@ def rewrite(imports: Rewritten, source: SourceFile | None, stage: str, dense_opt
         return imports
     source = with_direct_names(source)
     if make is None:
-        source = with_specs_of_trainer(source)
+        source = with_names_of_trainer(source)
     elsewhere = quick_scan.read_by(others, source.path)
 
     def made(source: SourceFile) -> Writer:
@@ -273,7 +274,8 @@ class Writer:
             raise NotSplitError(f"{len(calls)} TPUEstimators in one module", calls[1])
         if any(argument.star for argument in calls[0].args):
             raise NotSplitError("its TPUEstimator has * or ** arguments", calls[0])
-        taken = sorted(self._bound() & self._names.global_names)
+        taken = sorted(name for name in self._bound() & self._names.global_names
+                       if self._names.paths_at_top(name) != [f"{TRAINER}.{name}"])
         if taken:
             raise NotSplitError(f"the program uses the names {taken} itself; rename them", calls[0])
 

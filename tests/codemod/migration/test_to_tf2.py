@@ -170,11 +170,31 @@ def test_train_and_evaluate_becomes_that_of_a_trainer(call):
     assert "tf_estimator" not in text
 
 
-def test_specs_under_names_of_the_module_are_left():
-    text, found = migrated(PROGRAM.replace(
-        "tf.disable_v2_behavior()", "from tensorflow.estimator import TrainSpec, EvalSpec").replace(
+@pytest.mark.parametrize("line, moved", [
+    ("from tensorflow.estimator import TrainSpec, EvalSpec, train_and_evaluate  # by turns",
+     "from tpu_estimator_embedding.trainer import TrainSpec, EvalSpec, train_and_evaluate  # by"),
+    ("from tensorflow.estimator import (\n    TrainSpec as Train, EvalSpec, ModeKeys,\n    "
+     "train_and_evaluate)", "from tpu_estimator_embedding.trainer import (\n    "
+     "TrainSpec as Train, EvalSpec, ModeKeys,\n    train_and_evaluate)"),
+    ("from tensorflow.estimator import TrainSpec, RunConfig, EvalSpec, train_and_evaluate",
+     "from tpu_estimator_embedding.trainer import TrainSpec, EvalSpec, train_and_evaluate")])
+def test_specs_that_are_imported_by_name_become_those_of_a_trainer(line, moved):
+    train = "Train" if "TrainSpec as Train" in line else "TrainSpec"
+    call = f"train_and_evaluate(estimator, {train}(input_fn, max_steps=9), EvalSpec(input_fn))"
+    text, found = migrated(PROGRAM.replace("\n\n\ndef ", f"\n{line}\n\n\ndef ", 1).replace(
+        "estimator.train(input_fn, max_steps=100)", call))
+    assert codes_of(found) == codes_of(migrated()[1])
+    assert moved in text, text
+    assert call in text, text
+
+
+@pytest.mark.parametrize("line", [
+    "class EvalSpec: pass", "try:\n    from tensorflow.estimator import EvalSpec\nexcept "
+    "ImportError:\n    from my_estimator import EvalSpec"])
+def test_specs_under_names_of_the_module_are_left(line):
+    text, found = migrated(PROGRAM.replace("\n\n\ndef ", f"\n{line}\n\n\ndef ", 1).replace(
         "estimator.train(input_fn, max_steps=100)", "tf.estimator.train_and_evaluate("
-        "estimator, TrainSpec(input_fn, max_steps=9), EvalSpec(input_fn))"))
+        "estimator, tf.estimator.TrainSpec(input_fn, max_steps=9), EvalSpec(input_fn))"))
     assert "TEE404" in codes_of(found)
     assert "tf_estimator.train_and_evaluate(" in text
 
