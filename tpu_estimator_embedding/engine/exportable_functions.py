@@ -136,8 +136,10 @@ def _add_under_name_of(graph: tf.Graph, native: tf.types.experimental.ConcreteFu
             ours is not theirs for ours, theirs in zip(
                 native.captured_inputs, portable.captured_inputs, strict=True)):
         raise RuntimeError(f"The portable twin of {name} must capture the same variables.")
-    portable.add_to_graph(graph)  # including the functions that it calls
-    native.add_to_graph(graph)
+    native.add_to_graph(graph)  # including the functions that it calls
+    for called in _called_by(native) - _called_by(portable):
+        graph._remove_function(called)
+    portable.add_to_graph(graph)
     graph._remove_function(name)
     definition = type(portable.function_def)()
     definition.CopyFrom(portable.function_def)
@@ -147,3 +149,9 @@ def _add_under_name_of(graph: tf.Graph, native: tf.types.experimental.ConcreteFu
         pywrap_tf_session.TF_GraphCopyFunction(c_graph, function, None)
     # TensorFlow must neither add the native function again nor use its shapes.
     graph._functions[name] = graph._functions[tf.compat.as_str(portable.name)]
+
+
+def _called_by(function: tf.types.experimental.ConcreteFunction) -> set[str]:
+    """Returns the names of the functions that a function calls, also through others."""
+    return {called.signature.name
+            for called in function.graph.as_graph_def().library.function}

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.optimizers import SGD, Adagrad
@@ -419,6 +420,23 @@ def test_saved_model_loads_as_a_model_of_keras_2_that_trains_on(keras, tmp_path)
     fit(loaded)
     np.testing.assert_allclose(
         row(loaded.layers[-1]), 1 - 0.5 / np.sqrt(2) - 0.5 / np.sqrt(3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("save", ["tf.saved_model.save", "model.save"])
+def test_saved_model_of_a_trained_model_needs_no_op_of_this_package(keras, save, tmp_path):
+    model = model_of(keras, new_layer(keras))
+    fit(model)
+    if save == "tf.saved_model.save":
+        tf.saved_model.save(model, str(tmp_path))
+    elif keras.__version__ >= "3":
+        model.export(str(tmp_path), verbose=False)
+    else:
+        model.save(str(tmp_path))
+    saved = saved_model_pb2.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
+    library = saved.meta_graphs[0].graph_def.library
+    assert library.function
+    assert not [node.name for function in library.function for node in function.node_def
+                if node.op.startswith("TpuEmbedding")]
 
 
 def test_loaded_model_does_not_train(keras, tmp_path):
