@@ -272,20 +272,14 @@ def _block_items(content: bytes, handle: Handle) -> Iterator[tuple[bytes, bytes]
         raise ValueError("the items of a block do not fill it")
 
 
-def encode_string(text: bytes) -> tuple[bytes, int]:
-    """Returns the bytes of a scalar string for the data file, and their masked checksum.
-
-    >>> stored, crc = encode_string(b"words")
-    >>> decode_strings(stored, count=1) == ([b"words"], crc)
-    True
-    """
-    return encode_strings([text])
-
-
 def encode_strings(texts: Sequence[bytes]) -> tuple[bytes, int]:
     """Returns the bytes of a string tensor for the data file, and their masked checksum.
 
     The bytes are the lengths, a checksum of the lengths, and the texts.
+
+    >>> stored, crc = encode_strings([b"words", b""])
+    >>> decode_strings(stored, count=2) == ([b"words", b""], crc)
+    True
     """
     lengths = [len(text) for text in texts]
     lengths_crc = _crc_of_lengths(lengths)

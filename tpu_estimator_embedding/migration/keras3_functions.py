@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import libcst as cst
 
@@ -115,17 +115,24 @@ class _Functions:
         metrics = self._argument("eval_metrics", EVAL)
         predictions = self._argument("predictions", PREDICT) or self._argument(
             "predictions", TRAIN) or self._argument("predictions", EVAL)
+        texts = [text for write in (
+            lambda: [self._loss_text(loss, of_labels)],
+            lambda: [self._predictions_text(predictions, of_labels)],
+            lambda: self._metrics_texts(*self._metric_fn(metrics), of_labels),
+        ) for text in self._written(write)]
+        # Last, as the others say which values they need of it.
+        texts[:0] = self._written(lambda: [self._forward_text(sorted(self._exported), of_labels)])
+        if self.problems:
+            return "", list(dict.fromkeys(self.problems))
+        return "\n".join(map(_wrapped, "\n\n".join(texts).split("\n"))), []
+
+    def _written(self, write: Callable[[], list[str]]) -> list[str]:
+        """Returns what a function writes; nothing if it has no counterpart, which is noted."""
         try:
-            called, bound = self._metric_fn(metrics)
-            texts = [
-                self._loss_text(loss, of_labels),
-                self._predictions_text(predictions, of_labels),
-                *self._metrics_texts(called, bound, of_labels)]
-            exported = sorted(self._exported)
-            texts.insert(0, self._forward_text(exported, of_labels))
+            return write()
         except UntranslatedError as error:
-            return "", [error.problem]
-        return "\n".join(map(_wrapped, "\n\n".join(texts).split("\n"))), self.problems
+            self.problems.append(error.problem)
+            return []
 
     def _problem(self, node: cst.CSTNode, message: str) -> None:
         self.problems.append(Problem(node, CODE, message))

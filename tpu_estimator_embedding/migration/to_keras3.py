@@ -73,37 +73,45 @@ class Keras3Writer(to_tf2.Writer):
         if function not in self._source.module.body:
             raise NotSplitError("a model_fn inside another function has no counterpart: make it "
                                 "a function of the module", function)
+        problems = self._problems_of_optimizer(parts)
         own = [name for name in parameters(function) if name not in model_fn_parts.PARAMETERS]
         if own:
-            raise NotSplitError(f"the model_fn has its own parameters {own}: put their "
-                                "values into params", function)
-        text, problems = keras3_functions.write(function, self._names)
-        if problems:
-            raise NotSplitError.of(problems)
+            raise NotSplitError.of([Problem(
+                function, NotSplitError.code, f"the model_fn has its own parameters {own}: put "
+                "their values into params"), *problems])
+        text, found = keras3_functions.write(function, self._names)
+        if found or problems:
+            raise NotSplitError.of([*found, *problems])
         return text
 
-    def _definitions(self, parts: Parts, given: GivenModelFn) -> list[str]:
-        optimizer = self._only_optimizer(parts)
+    def _problems_of_optimizer(self, parts: Parts) -> list[Problem]:
+        try:
+            optimizer = self._only_optimizer(parts)
+        except NotSplitError as error:
+            return list(error.problems)
+        found = []
         if any(parts.own_parameters):
-            raise NotSplitError(f"its optimizer uses {sorted({*sum(parts.own_parameters, ())})}, "
-                                "its own parameters: put their values into params", optimizer)
+            found.append(f"its optimizer uses {sorted({*sum(parts.own_parameters, ())})}, its own "
+                         "parameters: put their values into params")
         if parts.gradient_value:
-            raise NotSplitError("it changes gradients, which has no counterpart here: delete that, "
-                                "or pass `clipnorm` or `global_clipnorm` to the optimizer in what "
-                                "is written", optimizer)
+            found.append("it changes gradients, which has no counterpart here: delete that, or "
+                         "pass `clipnorm` or `global_clipnorm` to the optimizer in what is written")
         name = optimizer.func.attr.value if isinstance(optimizer.func, cst.Attribute) else ""
         if name not in _OPTIMIZERS:
-            raise NotSplitError(f"`{name}` has no counterpart known in full: those that have one "
-                                f"are {', '.join(_OPTIMIZERS)}", optimizer)
-        code = self._source.module.code_for_node
-        statements = [*parts.rate_statements, *parts.optimizer_statements]
-        for node in (*statements, parts.rate_value):
-            if any(self._names.of_tensorflow(call.func) for call in find_all(node, cst.Call)):
-                raise NotSplitError("a learning rate that depends on the step has no counterpart "
-                                    "here", optimizer)
+            found.append(f"`{name}` has no counterpart known in full: those that have one are "
+                         f"{', '.join(_OPTIMIZERS)}")
+        made = [*parts.rate_statements, *parts.optimizer_statements, parts.rate_value]
+        if any(self._names.of_tensorflow(call.func)
+               for node in made for call in find_all(node, cst.Call)):
+            found.append("a learning rate that depends on the step has no counterpart here")
+        return [Problem(optimizer, NotSplitError.code, message) for message in found]
+
+    def _definitions(self, parts: Parts, given: GivenModelFn) -> list[str]:
+        code, [optimizer] = self._source.module.code_for_node, parts.optimizers
         made = keras_optimizer.written(optimizer, code)
         self.report(optimizer, "TEE406", made.difference.replace("tf.keras", "keras"))
         self._check_free(parts, given.function)
+        statements = [*parts.rate_statements, *parts.optimizer_statements]
         return ["def make_optimizer(params):\n"
                 '    """Returns the optimizer of the dense variables."""\n'
                 f"{self._indented(statements)}    learning_rate = {code(parts.rate_value)}\n"

@@ -109,6 +109,18 @@ LINES = {  # of the function below, in order
 MAKE_COLUMNS = "\n\ndef make_columns():\n    " + "\n    ".join(LINES.values()) + "\n"
 
 
+def test_all_that_has_no_counterpart_is_reported_at_once():
+    text = BEFORE.replace("tf.nn.relu", "tf.nn.crelu").replace(
+        "tf.metrics.mean(probabilities)", "tf.metrics.precision(labels, predicted)").replace(
+        'AdagradOptimizer(params["rate"])', "RMSPropOptimizer(tf.train.exponential_decay("
+        "0.1, tf.train.get_global_step(), 9, 0.5))")
+    found = "\n".join(one.message for one in rewrite(text, "program.py", to="keras3").findings
+                      if one.code == "TEE402")
+    for what in ("tf.nn.crelu", "the metric `tf.metrics.precision", "`RMSPropOptimizer` has no",
+                 "a learning rate that depends on the step"):
+        assert what in found, found
+
+
 @pytest.mark.parametrize("old, new, code, sentence", [
     (LAYER, 'net = tf.matmul(net, tf.get_variable("kernel", [13, 8]))', "TEE402",
      "`tf.get_variable` has no counterpart known in full"),
