@@ -2,14 +2,21 @@
 """Several replicas with a share of the batch each, against the NumPy oracle."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.batches import Setting, many_ids, train_beside_oracle
-from tests.runners import RUNNERS
+from tests.runners import RUNNERS, to_plan
 from tests.spec.optimizer_cases import CASES
 from tests.spec.oracle import Entry, Feature, Optimizer, Oracle, Table
+from tpu_estimator_embedding.engine.stacked_activations import (
+    split_activations,
+    split_replicas,
+    stack_gradients,
+)
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -38,6 +45,26 @@ def new_batches():
 def new_setting(num_replicas, **options):
     return Setting({"a": "ragged", "b": "sparse", "c": "sparse"}, weighted=("a",),
                    num_replicas=num_replicas, **options)
+
+
+class StepOfFour(NamedTuple):
+    """The part of StepIds that says how long the shares of two replicas with 4 samples are."""
+
+    def rows_of_replicas(self, plan):
+        return {"t": tf.constant([12, 12]), "u": tf.constant([4, 4])}
+
+
+def test_gradients_are_stacked_in_the_order_of_the_activations():
+    oracle = new_oracle(CASES["SGD"], 2)
+    plan = to_plan(list(oracle.tables.values()), list(oracle.features.values()))
+    stacked = {name: np.arange(2.0 * rows, dtype=np.float32).reshape(-1, 2)
+               for name, rows in (("t", 24), ("u", 8))}
+    replicas = [split_activations(plan, part, 4)
+                for part in split_replicas(plan, stacked, StepOfFour(), 2)]
+    np.testing.assert_array_equal(replicas[1]["a"], stacked["t"][12:16])
+    np.testing.assert_array_equal(replicas[1]["b"], stacked["t"][16:].reshape(4, 2, 2))
+    for name, gradients in stack_gradients(plan, replicas).items():
+        np.testing.assert_array_equal(gradients, stacked[name])
 
 
 @pytest.mark.all_cases  # the two kernels decide by other conditions whether cores update
