@@ -2,6 +2,7 @@
 """The list of private names is right: all of them exist, and no others are touched."""
 
 import ast
+import functools
 import importlib
 import inspect
 import pathlib
@@ -19,12 +20,24 @@ from tpu_estimator_embedding.compat.private_names import PrivateName
 from tpu_estimator_embedding.mid_level.keras_layers import embedding_layer, partial_layer
 
 ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent
-FILES = foreign_names.source_files(ROOT)
 LISTED = {name.path for name in private_names.ALL}
 OF_PYTHON = {"_getframe"}  # documented, although it is spelled like a private name
 MEMBERS = {name.path.rpartition(".")[2] for name in private_names.ALL}
-OWN = set().union(*map(foreign_names.defined_names, FILES.values()))
-UPSTREAM = foreign_names.reexports(FILES[pathlib.Path(upstream.__file__)],
+
+
+@functools.cache
+def files() -> dict[pathlib.Path, ast.Module]:
+    return foreign_names.source_files(ROOT)
+
+
+@functools.cache
+def own_names() -> set[str]:
+    return set().union(*map(foreign_names.defined_names, files().values()))
+
+
+@functools.cache
+def names_of_upstream() -> dict[str, str]:
+    return foreign_names.reexports(files()[pathlib.Path(upstream.__file__)],
                                    f"{PACKAGE}.compat.upstream")
 
 
@@ -82,27 +95,27 @@ def is_module_of_listed(path: str) -> bool:
 
 
 def unlisted(tree: ast.Module) -> list[str]:
-    bound = foreign_names.bindings(tree, UPSTREAM)
+    upstream_names = names_of_upstream()
+    bound = foreign_names.bindings(tree, upstream_names)
     wrong = [f"imports {path}" for path in bound.values()
              if path.startswith(foreign_names.PRIVATE_MODULES) and not is_module_of_listed(path)]
     for first, names, line in foreign_names.chains(tree):
         path = ".".join([bound.get(getattr(first, "id", ""), "?"), *names])
         if path.startswith(f"{PACKAGE}.compat.upstream."):
             parts = path.split(".")
-            path = ".".join([UPSTREAM.get(".".join(parts[:4]), "?"), *parts[4:]])
+            path = ".".join([upstream_names.get(".".join(parts[:4]), "?"), *parts[4:]])
         if path.startswith(foreign_names.PRIVATE_MODULES):
             if not is_listed(path) and not is_module_of_listed(path.removesuffix(".__name__")):
                 wrong.append(f"line {line}: {path}")
         else:
             wrong += [f"line {line}: {path}" for name in names if is_private(name)
-                      and name not in OWN | MEMBERS | OF_PYTHON | foreign_names.OF_NAMED_TUPLES]
+                      and name not in own_names() | MEMBERS | OF_PYTHON | foreign_names.OF_NAMED_TUPLES]
     return wrong
 
 
-@pytest.mark.all_cases
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_code_touches_listed_names_only(path):
-    wrong = unlisted(FILES[path])
+def test_code_touches_listed_names_only():
+    wrong = {path.relative_to(ROOT): found for path, tree in files().items()
+             if (found := unlisted(tree))}
     assert not wrong, "List them, each with its reason, in compat/private_names.py."
 
 
