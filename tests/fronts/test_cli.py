@@ -126,6 +126,7 @@ def test_options_are_of_run_before_the_program_and_its_own_after(directory):
     assert done.stdout == "['--quiet']\n"
 
 
+@pytest.mark.long
 def test_symbolic_link_runs_with_the_path_of_its_target(directory, tmp_path):
     write(directory / "program.py", PROGRAMS["says what it sees"])
     (tmp_path / "link.py").symlink_to(directory / "program.py")
@@ -167,6 +168,7 @@ def test_refused_install_is_one_sentence(directory):
     assert (done.returncode, done.stderr) == (1, "tpu-estimator-embedding: no\n")
 
 
+@pytest.mark.long
 def test_package_of_a_module_is_imported_after_install(directory):
     write(directory / "package" / "__init__.py", "print('imported', sys_is_ready)")
     ready = RUN[2].replace("lambda: None",

@@ -124,6 +124,7 @@ def test_import_loads_neither_tensorflow_nor_keras():
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.long
 def test_configs_load_neither_keras_nor_estimators():
     done = run_python("""
         import sys

@@ -96,6 +96,7 @@ def is_module_of_listed(path: str) -> bool:
 
 def unlisted(tree: ast.Module) -> list[str]:
     upstream_names = names_of_upstream()
+    known = own_names() | MEMBERS | OF_PYTHON | foreign_names.OF_NAMED_TUPLES
     bound = foreign_names.bindings(tree, upstream_names)
     wrong = [f"imports {path}" for path in bound.values()
              if path.startswith(foreign_names.PRIVATE_MODULES) and not is_module_of_listed(path)]
@@ -109,7 +110,7 @@ def unlisted(tree: ast.Module) -> list[str]:
                 wrong.append(f"line {line}: {path}")
         else:
             wrong += [f"line {line}: {path}" for name in names if is_private(name)
-                      and name not in own_names() | MEMBERS | OF_PYTHON | foreign_names.OF_NAMED_TUPLES]
+                      and name not in known]
     return wrong
 
 

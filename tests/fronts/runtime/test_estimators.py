@@ -74,6 +74,7 @@ def test_estimator_trains_evaluates_predicts_and_exports(make, tmp_path):
     assert "serving_default" in model.signatures
 
 
+@pytest.mark.long
 def test_keras_model_becomes_an_estimator():
     """In a separate process: TensorFlow 2.15 takes the optimizers of the Keras loaded last."""
     run_python("""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private names of TensorFlow that Estimator-era libraries read where they were."""
 
+import pytest
+
 from tests.subprocesses import run_python
 
 # Every import as a library of the time writes it, then what shows that the name still works.
@@ -166,6 +168,7 @@ def test_every_name_works_where_it_was():
     assert done.stdout == PRINTED
 
 
+@pytest.mark.long
 def test_class_of_feature_columns_and_canned_estimators():
     done = run_python("""
         import tpu_estimator_embedding

@@ -180,6 +180,7 @@ def test_names_work_right_after_install():
     assert done.stdout == "True True True True True True\n"
 
 
+@pytest.mark.long
 def test_names_loaded_before_install_are_replaced():
     done = run_python("""
         import tensorflow as tf

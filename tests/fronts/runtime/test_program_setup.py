@@ -29,6 +29,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method, options, expected", [
     ("spawn", ["--tf1", "--quiet"], "True, ['DeprecationsOnce', 'NoChatter']"),
     ("forkserver", [], "False, ['DeprecationsOnce']")])

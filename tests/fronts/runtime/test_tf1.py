@@ -100,6 +100,7 @@ print(tensorflow is before, hasattr(tensorflow, "Session"), hasattr(tensorflow, 
 """
 
 
+@pytest.mark.long
 def test_names_come_and_go():
     done = subprocesses.run_python(SEVERAL)
     assert done.stdout == "True True True True True True True\nTrue False False\n"
@@ -267,6 +268,7 @@ after True True False False
 """
 
 
+@pytest.mark.long
 def test_every_form_of_import_gives_tensorflow_1(tmp_path):
     (tmp_path / "before.py").write_text(BEFORE)
     (tmp_path / "forms.py").write_text(FORMS)

@@ -58,6 +58,7 @@ def test_nothing_differs_from_before():
     assert done.stdout == "True\n[]\nTrue False\n[]\n"
 
 
+@pytest.mark.long
 def test_program_trains_after_uninstall_and_install():
     done = run_python(IDENTITIES + """
         tpu_estimator_embedding.install()

@@ -35,6 +35,7 @@ def test_sessions_make_no_arena():
     assert arenas == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("environment, reason", [
     ({"TPU_ESTIMATOR_EMBEDDING_ONE_ARENA": "off"}, "TPU_ESTIMATOR_EMBEDDING_ONE_ARENA=off"),
     ({"MALLOC_ARENA_MAX": "4"}, "the environment chooses a number"),

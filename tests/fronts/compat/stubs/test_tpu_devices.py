@@ -145,6 +145,7 @@ def test_program_of_16_cores_feeds_the_replicas_of_each_host():
         assert session.run(cores) == {core: core for core in range(16)}
 
 
+@pytest.mark.long
 def test_ops_that_a_thread_adds_meanwhile_run_here():
     with tf.Graph().as_default() as graph, v1.Session() as session:
         stop = threading.Event()

@@ -145,6 +145,7 @@ def test_parts_of_a_table_are_one_variable_in_checkpoints():
         "words": [10, 2], "words/accumulators": [10, 2]}
 
 
+@pytest.mark.long
 def test_missing_engine_is_not_replaced_by_another_object():
     done = run_python("""
         from tpu_estimator_embedding import mid_level
