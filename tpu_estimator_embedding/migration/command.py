@@ -147,7 +147,12 @@ def run(args: argparse.Namespace) -> int:
     print(found.to_text(), end="", file=sys.stderr)
     program = _program_of(args)
     if args.output and program:
-        arguments = _verify_arguments(program, args, is_tf1=_is_tf1(args, files))
+        stage, found_codes = args.to, {finding.code for finding in found.findings}
+        if "TEE402" in found_codes and "TEE401" not in found_codes:  # no model_fn was split
+            stage = "imports"
+            print("What was written is of the stage imports, because of TEE402 above.",
+                  file=sys.stderr)
+        arguments = _verify_arguments(program, args, stage, is_tf1=_is_tf1(args, files))
         if args.verify and not found.left:
             return found.exit_status if _verify(arguments) == 0 else FAILED
         when = "--verify compared nothing, because hand work is left. Then" if args.verify else (
@@ -182,12 +187,12 @@ def _is_tf1(args: argparse.Namespace, files: Sequence[MigratedFile]) -> bool:
     return bool(args.is_tf1) or any(finding.code == "TEE110" for finding in first.findings)
 
 
-def _verify_arguments(program: pathlib.Path, args: argparse.Namespace, *,
+def _verify_arguments(program: pathlib.Path, args: argparse.Namespace, stage: str, *,
                       is_tf1: bool) -> list[str]:
-    """Returns the arguments of `verify` that compare the program with what was written."""
-    rtol = _RTOL.get(args.to, _LATER_RTOL)
+    """Returns the arguments of `verify` that compare the program with one of a stage."""
+    rtol = _RTOL.get(stage, _LATER_RTOL)
     return [*(["--tf1"] if is_tf1 else []), *([f"--rtol={rtol:g}"] if rtol else []),
-            f"--to={args.to}", os.fspath(program),
+            f"--to={stage}", os.fspath(program),
             os.path.join(args.output, _name_of(program, args)),
             *(["--", *args.program_arguments] if args.program_arguments else [])]
 

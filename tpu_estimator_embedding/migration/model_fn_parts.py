@@ -21,7 +21,7 @@ from tpu_estimator_embedding.migration.effects import SPEC, Effects, Problem
 from tpu_estimator_embedding.migration.forward_rewrite import NewStatement
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, holds
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names, holds
 from tpu_estimator_embedding.migration.train_op import STEP_CALLS, TrainOp
 
 _KEPT = ("mode", "predictions", "loss", "eval_metrics")
@@ -275,7 +275,9 @@ class _Splitter:
                  for call in find_all(line, cst.Call)
                  if self._names.of_tensorflow(call.func) in STEP_CALLS]
         headers = [item for statement in train.updates for item in statement.items]
-        effects = Effects(self._names, [*(gone - self._chosen), *dropped, *steps, *headers])
+        uncalled = self._functions_of({*gone, *dropped})
+        effects = Effects(self._names, [
+            *(gone - self._chosen), *dropped, *steps, *headers, *uncalled])
         found = effects.check(
                 self._function, [
                     *(argument.value for _, call in train.optimizers for argument in call.args),
@@ -289,9 +291,17 @@ class _Splitter:
                                  "the forward pass"))
         return found + self._unmoved_averages(train, effects.called)
 
+    def _functions_of(self, gone: set[cst.CSTNode]) -> list[cst.FunctionDef]:
+        """Returns the functions inside the model_fn that only nodes which are gone use."""
+        return [function for function in find_all(self._function.body, cst.FunctionDef)
+                if all(any(holds(one, name) for one in (*gone, function))
+                       for name in find_names(self._function.body, function.name.value))]
+
     def _unmoved_averages(self, train: TrainOp,
                           called: Sequence[cst.FunctionDef]) -> list[Problem]:
         """Reports batch normalization whose updates the train_op does not run."""
+        if train.problems:  # it is not known what it runs
+            return []
         calls = {function: [
             call for call in find_all(function, cst.Call)
             if self._names.of_tensorflow(call.func) == "layers.batch_normalization"]

@@ -241,7 +241,9 @@ class Writer:
         body = unused_configs.without_unused(body, module, elsewhere, OF_TRAINER if config else (),
                                               inlined)
         self._check_not_hidden(body)
-        return unused_configs.with_imports(body, self._imports(module), elsewhere).bytes
+        written = unused_configs.with_imports(body, self._imports(module), elsewhere)
+        self._check_defined(written, function)
+        return written.bytes
 
     def _forward(self, parts: Parts, function: cst.FunctionDef) -> str:
         """Returns the text that replaces the model_fn."""
@@ -255,6 +257,13 @@ class Writer:
                 raise NotSplitError(
                     f"`{function.name.value}` uses the names {hidden} itself; rename them",
                     self._names.of_name(function.name.value))
+
+    def _check_defined(self, written: cst.Module, function: cst.FunctionDef) -> None:
+        """Rejects what would read variables of the model_fn in another function."""
+        missing = Names(written).unbound_names - self._names.unbound_names
+        if missing:
+            raise NotSplitError(f"its training step needs {sorted(missing)}, which it would not "
+                                "have outside of the model_fn", function)
 
     def _bound(self) -> set[str]:
         keras = keras_optimizer.BOUND if self._is_keras else ()

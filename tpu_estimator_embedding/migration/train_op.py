@@ -467,7 +467,8 @@ class TrainOp:
                     optimizer: cst.BaseExpression) -> bool:
         """Follows gradients that known functions change; False if there are others."""
         chain = gradient_chain.follow(
-            node, self._all[:self._place[line.node]], self._names, self._function, line)
+            node, self._all[:self._place[line.node]], self._names, self._function, line,
+            self.in_training)
         if chain is None or self._odd & chain.names:
             return False
         origin = chain.origin

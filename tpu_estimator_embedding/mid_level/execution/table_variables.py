@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -54,7 +54,8 @@ class ShardedTable(ShardedVariable):
 
 
 def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, SlotVariableCreationFn],
-                  strategy: tf.distribute.Strategy | None = None) -> dict[str, TableVariables]:
+                  strategy: tf.distribute.Strategy | None = None,
+                  creator: Callable[..., tf.Variable] | None = None) -> dict[str, TableVariables]:
     """Creates the variables of a plan, once, outside of any strategy and any function.
 
     Keras 2 only compiles models whose variables belong to the current strategy, and its optimizers
@@ -65,6 +66,7 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, SlotVariable
         plan: the tables.
         slot_functions: table name -> its slot_variable_creation_fn.
         strategy: the strategy under which the tables are used; None for the default one.
+        creator: for `tf.variable_creator_scope`; None creates a tf.Variable.
 
     Returns:
         Table name -> variables.
@@ -72,7 +74,8 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, SlotVariable
     Raises:
         ValueError: if a slot_variable_creation_fn does not return the expected slots.
     """
-    with outside_strategies():
+    with outside_strategies(), (
+            tf.variable_creator_scope(creator) if creator else contextlib.nullcontext()):
         bare = dataclasses.replace(plan, tables=tuple(
             dataclasses.replace(table, optimizer=None) if table.name in slot_functions else table
             for table in plan.tables))

@@ -62,6 +62,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.pending_updates import (
     PendingUpdates,
     kind_of,
 )
+from tpu_estimator_embedding.mid_level.keras_layers.table_variable import creator
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.autograph import not_converted
@@ -112,7 +113,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self._delayed: dict[tuple[object, ...], tuple[DelayedUpdate, ExportableEmbedding]] = {}
         self._has_graphs_for_inference = False
         self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer),
-                                    self._replicas.scoped_strategy)
+                                    self._replicas.scoped_strategy, creator(self.complete))
         self._update_count = UpdateCount(self._plan)
         self.variables = children(self._parts) | self._update_count.children
         for name, variable in self.variables.items():
