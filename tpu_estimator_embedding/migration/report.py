@@ -53,8 +53,8 @@ class Report:
 
     @classmethod
     def of(cls, findings: Iterable[Finding], *, is_strict: bool = False) -> "Report":
-        """Sorts findings by file and place."""
-        return cls(tuple(sorted(findings)), is_strict)
+        """Sorts findings by file and place; several ways may lead to one."""
+        return cls(tuple(sorted(set(findings))), is_strict)
 
     @property
     def open(self) -> tuple[Finding, ...]:

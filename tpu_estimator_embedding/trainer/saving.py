@@ -61,8 +61,8 @@ class Saving:
         """Restores the newest checkpoint; later calls complete it where variables are new.
 
         Raises:
-            ValueError: the newest checkpoint is one of the Estimator, or TensorFlow cannot read the
-                file `checkpoint`.
+            ValueError: the newest checkpoint is one of the Estimator or of another model, or
+                TensorFlow cannot read the file `checkpoint`.
         """
         if self._directory is None:
             return
@@ -74,7 +74,7 @@ class Saving:
                     keep_checkpoint_every_n_hours=self._keep_hours)
             self.restore_newer()
         elif self._status is not None:
-            self._status.assert_existing_objects_matched()
+            self._check_matched()
 
     def restore_newer(self) -> None:
         """Restores the newest checkpoint, unless training has gone beyond it in this process."""
@@ -90,8 +90,19 @@ class Saving:
                 f"{newest!r}, which would be deleted in time. Give another model_dir, and call "
                 f"restore_estimator_checkpoint({newest!r}, input_fn) to continue from it.")
         self._status = self._manager.checkpoint.restore(newest)
-        self._status.assert_existing_objects_matched()
         self._restored = newest
+        self._check_matched()
+
+    def _check_matched(self) -> None:
+        assert self._status is not None
+        try:
+            self._status.assert_existing_objects_matched()
+        except AssertionError as error:
+            raise ValueError(
+                f"{str(error).splitlines()[0].rstrip('.')}. `model_dir` must have checkpoints of "
+                f"this model's Trainer, got {self._restored!r}. Give another model_dir. To continue "
+                "from a checkpoint of the Estimator, call restore_estimator_checkpoint with its "
+                "path.") from error
 
     def after_step(self, step: int, loss: Tensor) -> bool:
         """Saves and logs, if it is time to; returns whether it has saved."""

@@ -111,9 +111,9 @@ def test_usual_shapes_are_migrated(case):
 
 def test_gradients_may_be_changed_under_a_variable_of_the_mode():
     inside = "        if is_training:\n" + textwrap.indent(CLIPPED, "    ")
+    begin = "    is_training = mode == tf.estimator.ModeKeys.TRAIN\n"
     text = rewrite(PROGRAM.replace(TRAIN_OP, inside).replace(
-        "params):\n    net", "params):\n    is_training = mode == tf.estimator.ModeKeys.TRAIN\n    net",
-    ), to="tf2").data.decode()
+        "params):\n    net", f"params):\n{begin}    net"), to="tf2").data.decode()
     body = text.partition("def transform_gradients")[2].partition("return ")[0]
     assert "clip_by_global_norm" in body and "is_training" not in body
 

@@ -49,7 +49,8 @@ GONE = ("An optimizer was given gradients of a Keras layer's tables that no long
         "Give each gradient to one optimizer, once, and change it by linear operations only.")
 CHANGED = ("The trainable variable of a Keras layer of tables must stay 0, and was changed without "
            "its tables. Give its gradient to `apply_gradients` of an optimizer of the layer's "
-           "Keras or of tf.compat.v1.train, or to `apply_gradients` of the layer.")
+           "Keras or of tf.compat.v1.train, or to `apply_gradients` of the layer. If it is NaN, "
+           "the optimizer or its learning rate made it so, as tf_keras's Nadam does.")
 OTHER_SHAPES = ("One update must be of lookups whose activations have the same shapes, except for "
                 "the batch size. Give each shape its own tape, and `apply_gradients`.")
 

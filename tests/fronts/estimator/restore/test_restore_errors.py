@@ -270,7 +270,8 @@ def test_missing_index_is_named_by_calls_that_go_on_without_it(tmp_path, monkeyp
             READS[read](estimator)
     with mock.patch.object(tf.compat.v1.logging, "warning") as warning:
         estimator.evaluate(input_fn, steps=1)
-    assert missing in "".join(call.args[0] % call.args[1:] for call in warning.call_args_list)
+    said = "".join(call.args[0] % call.args[1:] for call in warning.call_args_list)
+    assert missing in said and "training fails" in said
 
 
 TRAIN = """
