@@ -99,10 +99,9 @@ class Saving:
             self._status.assert_existing_objects_matched()
         except AssertionError as error:
             raise ValueError(
-                f"{str(error).splitlines()[0].rstrip('.')}. `model_dir` must have checkpoints of "
-                f"this model's Trainer, got {self._restored!r}. Give another model_dir. To continue "
-                "from a checkpoint of the Estimator, call restore_estimator_checkpoint with its "
-                "path.") from error
+                f"{str(error).splitlines()[0].rstrip('.')}. `model_dir` must have checkpoints "
+                f"of this model's Trainer, got {self._restored!r}. Give another model_dir. To go "
+                "on from one of the Estimator, call restore_estimator_checkpoint.") from error
 
     def after_step(self, step: int, loss: Tensor) -> bool:
         """Saves and logs, if it is time to; returns whether it has saved."""
