@@ -22,7 +22,7 @@ __all__ = ["DESCRIPTION", "add_arguments", "run"]
 DESCRIPTION = """\
 Inspects, converts, compares and extracts checkpoints with embedding tables. No
 command loads TensorFlow; memory holds a few blocks of rows, regardless of table
-sizes. Outputs get their names when they are complete, and nothing is overwritten.
+sizes. An output gets its name once it is complete; no existing file is overwritten.
 """
 
 PROGRAM = "tpu-estimator-embedding checkpoint"
@@ -85,8 +85,8 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
                        'of other variables: {"dense/kernel": "model/dense/kernel"}')
     group.add_argument("--object", action="append", default=[], metavar="PATH",
                        help="path of an object with tables in a TF2 checkpoint")
-    group.add_argument("--from-sparse-cores", metavar="DEVICESxCORES", help="keras-rs-jax: the "
-                       "tables were on so many devices with so many SparseCores each, 4x2")
+    group.add_argument("--from-sparse-cores", metavar="DEVICESxCORES", help="keras-rs-jax: "
+                       "devices, and SparseCores of each, that held the tables, such as 4x2")
     group.add_argument("--stacks", metavar="FILE.json", help="sizes of the tables on SparseCores: "
                        '{"TABLE": [ROWS, DIM]}, or with the stacks, {"STACK": {"TABLE": ...}}')
     group.add_argument("--optimizer", action="append", default=[], metavar="TABLE=OPTIMIZER",
@@ -121,8 +121,9 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sparse-cores", metavar="DEVICESxCORES", help="keras-rs-jax: devices, "
                         "and SparseCores of each, that the template was built for, such as 4x2")
     parser.add_argument("--hosts", type=checks.read_positive_int, metavar="M",
-                        help="v1: hosts that share the tables")
-    parser.add_argument("--partition", choices=("div", "mod"), help="v1: how they share them")
+                        help="v1: number of hosts that share the tables")
+    parser.add_argument("--partition", choices=("div", "mod"), help="v1: how the rows are split "
+                        "over the hosts")
     parser.add_argument("--resize", action="append", default=[], metavar="TABLE=ROWS",
                         help="another vocabulary size")
     parser.add_argument("--initializer", action="append", default=[],

@@ -136,4 +136,4 @@ class RowsOnDisk:
 
     def _no_space(self, size: int, free: int) -> OSError:
         return OSError(f"The rows of a stack need {size:,} bytes in a temporary file, and "
-                       f"{self._directory} has {free:,} left. TMPDIR names another directory.")
+                       f"{self._directory} has {free:,} left. Set TMPDIR to another directory.")
