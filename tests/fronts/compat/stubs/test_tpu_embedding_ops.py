@@ -299,7 +299,7 @@ def test_engine_is_the_last_one_made_or_configured(initialize):
 def test_ops_need_an_engine(monkeypatch):
     monkeypatch.setattr(low_level, "_configured", [])
     with pytest.raises(RuntimeError, match="`tpu_ops.recv_tpu_embedding_activations` must be called"
-                                           " after a TPUEmbedding was made, got none"):
+                                           " after a TPUEmbedding was created, got none"):
         tpu_ops.recv_tpu_embedding_activations(num_outputs=2, config=b"")
 
 
