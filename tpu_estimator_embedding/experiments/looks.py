@@ -104,4 +104,4 @@ def check_formats(formats: Sequence[str]) -> None:
 def _check_formats(formats: Sequence[str] | None, name: str, how: str, given: object) -> None:
     checks.check(formats is not None and set(formats) <= set(figures.FORMATS)
                  and len(set(formats)) == len(formats), name,
-                 f"some of {','.join(figures.FORMATS)}{how}", given)
+                 f"one or more of {','.join(figures.FORMATS)}{how}", given)
