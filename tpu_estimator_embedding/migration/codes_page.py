@@ -21,8 +21,8 @@ details. Codes keep their meaning from release to release. This page explains ea
 do. It is generated from the table that the tool uses.
 
 Changes and notes need no action. A decision works, but has to be confirmed. Everything else is
-left to do by hand. The exit status is 2 if something is, or with ``--strict`` to be confirmed,
-else 0.
+left to do by hand. The exit status is 2 if hand work is left, or with ``--strict`` a decision, and
+0 otherwise.
 """
 _NEXT = "Continue with :doc:`migration_training` and :doc:`migration_limits`."
 
