@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A saver hook that may save while training goes on, and leave out the checkpoint of its start.
+"""A saver hook that can save while training continues, and skip the checkpoint at its start.
 
 A save that is due while another is being written waits for it. Listeners are called in the thread
 that trains: before_save when the values are taken, after_save between the first steps after the

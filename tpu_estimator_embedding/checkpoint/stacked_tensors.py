@@ -94,7 +94,7 @@ class StackedTensor(StoredTensor):
 
 
 class RowsOnDisk:
-    """The rows of a tensor in a temporary file, which goes with this object.
+    """The rows of a tensor in a temporary file, which is deleted with this object.
 
     Raises:
         OSError: if the disk is full.
