@@ -79,8 +79,8 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("facts that a checkpoint does not contain")
     group.add_argument("--from-hosts", type=checks.read_positive_int, metavar="H",
                        help="a TPU wrote it with partition_strategy='mod' on H hosts")
-    group.add_argument("--tables", metavar="KEY,...", help="keys of the tables of a v1 "
-                       "checkpoint without a record of layouts; default: recognized by names")
+    group.add_argument("--tables", metavar="KEY,...", help="keys of the tables of a v1 checkpoint "
+                       "without a layout record; default: recognized by names")
     group.add_argument("--names", metavar="FILE.json", help="names of tables in TF2, and paths "
                        'of other variables: {"dense/kernel": "model/dense/kernel"}')
     group.add_argument("--object", action="append", default=[], metavar="PATH",
@@ -102,7 +102,7 @@ def _add_from(parser: argparse.ArgumentParser) -> None:
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     _add_from(parser)
     parser.add_argument("--quick", action="store_true", help="read no values")
-    parser.add_argument("--all", action="store_true", help="list all other variables, too")
+    parser.add_argument("--all", action="store_true", help="also list all other variables")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--histogram", type=pathlib.Path, metavar="FILE",
                         help="draw a histogram of the row norms of every table: .png, .svg or .pdf")

@@ -209,7 +209,7 @@ def _check_stacks(reading: Reading | None, contents: CheckpointContents,
         return
     if cores is None:
         raise ValueError(f"`stacks` applies only to tables on SparseCores, got {dict(stacks)}. "
-                         "Leave it out, or pass `sparse_cores`, too.")
+                         "Leave it out, or also pass `sparse_cores`.")
     tables = names.tables(contents.tables)
     unknown = sorted(sparse_core_layout.parse_stacks(stacks)[0].keys() - tables.keys())
     checks.check(not unknown, "stacks", f"made of the tables {sorted(tables)}", unknown)

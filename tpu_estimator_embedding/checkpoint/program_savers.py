@@ -65,8 +65,8 @@ def add_tables(tables: Mapping[str, Sequence[tf.Variable]],
                            else [*variables, *parts])
         _build_again(saver)
         tf.compat.v1.logging.info(
-            "tpu_estimator_embedding: a Saver that model_fn created before the tables existed "
-            "saves them, too")
+            "tpu_estimator_embedding: a Saver that model_fn created before the tables existed also "
+            "saves them")
 
 
 def _that_save(hooks: Hooks) -> Iterator[tf.compat.v1.train.CheckpointSaverHook]:

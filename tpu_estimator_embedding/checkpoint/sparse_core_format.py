@@ -216,7 +216,8 @@ def _check_table(name: str, table: Table, stack: StackVariables,
     if table.slots and table.optimizer != stack.optimizer:
         raise ValueError(f"Table {name!r} has the slots of {table.optimizer}, but stack "
                          f"{stack.name!r} of the template has those of {stack.optimizer or 'SGD'}. "
-                         "Give its TableConfig the same one, or convert with --without-slots.")
+                         "Use the same optimizer in its TableConfig, or convert with "
+                         "--without-slots.")
     for slot, tensor in table.tensors():
         expected = template[stack.leaves[slot]].numpy_dtype
         if tensor.numpy_dtype != expected:

@@ -76,8 +76,8 @@ def paper(formats: Sequence[str]) -> Look:
 def add_figures(parser: argparse.ArgumentParser) -> None:
     """Adds the option `--figures`."""
     parser.add_argument("--figures", metavar="FORMATS",
-                        help="formats of the figures beside the page, which fit the columns of a "
-                        f"paper ({','.join(figures.FORMATS)})")
+                        help="file formats of the figures next to the page, which fit the columns "
+                        f"of a paper ({','.join(figures.FORMATS)})")
 
 
 def read_formats(text: str | None) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def _check_message(proto: TPUEmbeddingConfiguration) -> None:
     check_mode(proto.mode)
     sharding = getattr(proto, "spmd_sharding", None)
     checks.check(not (sharding and sharding.enabled), "spmd_sharding", "disabled", sharding,
-                 "Replicas here are those of tpu.shard.")
+                 "Use tpu.shard to create replicas.")
 
 
 def _table(descriptor: TPUEmbeddingConfiguration.TableDescriptor) -> TableConfig:

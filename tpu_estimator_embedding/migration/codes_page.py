@@ -38,8 +38,7 @@ ADVICE = {
               "has to run before anything else of TensorFlow does.",
     "TEE105": _NOTHING + " The import of this package comes before that of TensorFlow, because it "
               "chooses Keras 2.",
-    "TEE106": _NOTHING + " Nothing uses the import any more. Where the import had a side effect, "
-              "put it back.",
+    "TEE106": _NOTHING + " The import is no longer used. If it had a side effect, put it back.",
     "TEE107": _NOTHING + " The string names a module or an attribute that moved.",
     "TEE108": _NOTHING + " The variable referred to a namespace that has moved; its uses were "
               "rewritten.",

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--diff", action="store_true", help="print a diff (the default)")
     output.add_argument("--write", action="store_true",
-                        help="rewrite the files; each original stays beside it as .orig")
+                        help="rewrite the files; each original is kept next to it as .orig")
     output.add_argument("--output", metavar="DIR", help="write the new files below DIR")
     dialect = parser.add_mutually_exclusive_group()
     dialect.add_argument("--tf1", action="store_true", dest="is_tf1", default=None,
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                          help="`import tensorflow` means TensorFlow 2")
     parser.add_argument("--capture", action=argparse.BooleanOptionalAction,
                         help="run PROGRAM, the only file among the paths, with ARGS, and write "
-                        "embedding_config.py beside it (default: from --to tf2 on, where the new "
+                        "embedding_config.py next to it (default: from --to tf2 on, where the new "
                         "program needs that file and it is not there)")
     parser.add_argument("--capture-steps", type=int, choices=[0, 1],
                         help="where PROGRAM stops: 0 when its TPUEstimator is constructed, 1 when "

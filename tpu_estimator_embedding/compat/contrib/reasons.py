@@ -87,8 +87,8 @@ INSTEAD = {
             "inf_callback inf_nan_callback nan_callback seterr",
             "Use tf.debugging.enable_check_numerics."),
     "estimator": "Use tf.estimator.",
-    "estimator.DNN*WithLayerAnnotations": "Use tf.estimator.DNNClassifier or DNNRegressor; nothing "
-                                          "reads the annotations any more.",
+    "estimator.DNN*WithLayerAnnotations": "Use tf.estimator.DNNClassifier or DNNRegressor; the "
+                                          "annotations no longer have an effect.",
     "estimator.RNN*": "Use tf.estimator.experimental.RNNClassifier or RNNEstimator of "
                       "tf.compat.v2, whose argument `units` was `num_units`.",
     "estimator.boosted_trees_*": BOOSTED_TREES,

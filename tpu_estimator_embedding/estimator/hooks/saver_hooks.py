@@ -91,5 +91,5 @@ def _chosen(hook: tf.compat.v1.train.CheckpointSaverHook, choice: SavingChoice,
     tf.compat.v1.logging.warning(
         "tpu_estimator_embedding: %s, a class of the program, saves %s.", type(hook).__name__,
         "between steps, not while training continues" if choice.is_asynchronous
-        else "at the start of a training, too")
+        else "also at the start of training")
     return hook

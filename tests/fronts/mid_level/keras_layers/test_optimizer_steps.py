@@ -350,7 +350,7 @@ def test_gradient_that_went_elsewhere_is_told_at_the_next_lookup(keras):
     with pytest.raises(RuntimeError, match="`apply_gradients` of an optimizer"), tf.GradientTape():
         total(layer)
     assert row(layer) == 0
-    with pytest.raises(ValueError, match="`gradients` must be those of the layer's"):
+    with pytest.raises(ValueError, match="`gradients` must be a list of one gradient"):
         layer.apply_gradients([None])
 
 
