@@ -196,8 +196,8 @@ def _sparse_cores(given: tuple[int, int] | None, contents: CheckpointContents, t
         raise ValueError(f"`sparse_cores` applies only where `to` is 'keras-rs-jax', got {given} "
                          f"where `to` is {to!r}. Leave it out.")
     if template is None and contents.sparse_cores != cores:
-        raise ValueError(f"`template` is required for `sparse_cores`, got {given} without one: a "
-                         f"checkpoint of the model on these. Write one: {_TEMPLATES[to]}.")
+        raise ValueError("`sparse_cores` requires `template`, a checkpoint of the model on these "
+                         f"SparseCores, got {given} without one. Write one: {_TEMPLATES[to]}.")
     return cores
 
 
@@ -209,7 +209,7 @@ def _check_stacks(reading: Reading | None, contents: CheckpointContents,
         return
     if cores is None:
         raise ValueError(f"`stacks` applies only to tables on SparseCores, got {dict(stacks)}. "
-                         "Leave it out, or pass `sparse_cores`, too.")
+                         "Leave it out, or also pass `sparse_cores`.")
     tables = names.tables(contents.tables)
     unknown = sorted(sparse_core_layout.parse_stacks(stacks)[0].keys() - tables.keys())
     checks.check(not unknown, "stacks", f"made of the tables {sorted(tables)}", unknown)
@@ -233,7 +233,8 @@ def _check_names(names: Names, contents: CheckpointContents, to: str,
                          "'/.ATTRIBUTES/VARIABLE_VALUE'.")
     for name in names.given:
         if not _VARIABLE_NAME.fullmatch(name) or name in _RESERVED:
-            raise ValueError(f"`names` has {name!r}, which no variable of TPUEstimator can have.")
+            raise ValueError(f"`names` has {name!r}, which is not a valid name for a variable of "
+                             "TPUEstimator.")
 
 
 def _v1_tensors(contents: CheckpointContents) -> ConvertedTensors:
@@ -344,7 +345,7 @@ def _write(path: pathlib.Path, to: str, contents: CheckpointContents, outputs: C
         else:
             tensors = unique([*outputs.tensors.items(),
                               (TABLE_LAYOUTS_KEY, TextTensor(record.encode()))],
-                             "names", "other than that of the record of layouts")
+                             "names", "different from that of the layout record")
             write_bundle(path, tensors, layouts, bar.update)
 
 

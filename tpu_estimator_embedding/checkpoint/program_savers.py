@@ -68,8 +68,8 @@ def add_tables(tables: Mapping[str, Sequence[tf.Variable]],
                            else [*variables, *parts])
         _build_again(saver)
         tf.compat.v1.logging.info(
-            "tpu_estimator_embedding: a Saver that model_fn made before the tables exist saves "
-            "them, too")
+            "tpu_estimator_embedding: a Saver that model_fn created before the tables existed also "
+            "saves them")
 
 
 def _is_after(saver: tf.compat.v1.train.Saver, parts: Sequence[tf.Variable],

@@ -238,11 +238,12 @@ def _table(name: str, tensors: Tensors, layouts: Mapping[str, TableLayout],
         layout = layouts.get(key) or TableLayout(
             "mod" if from_hosts > 1 else "div", from_hosts, tensor.shape[0])
         if layout.vocabulary_size != tensor.shape[0]:
-            raise ValueError(f"The record of layouts gives {key!r} {layout.vocabulary_size} rows, "
-                             f"but the tensor has {tensor.shape[0]}.")
+            raise ValueError(f"The layout record gives {key!r} {layout.vocabulary_size} rows, but "
+                             f"the tensor has {tensor.shape[0]}.")
         if not layout.is_by_id and not _can_have_parts(tensor, layout):
-            raise ValueError(f"`from_hosts` is {layout.num_hosts}, but {key!r} was saved in other "
-                             "parts. Pass the number of hosts that saved it.")
+            raise ValueError(f"`from_hosts` is {layout.num_hosts}, but {key!r} was not saved in "
+                             "the parts of that many hosts. Pass the number of hosts that saved "
+                             "it.")
         by_id[slot] = rows_by_id(tensor, layout)
         of_table = of_table or layout
     rows = by_id.pop(PARAMETERS)
@@ -261,7 +262,7 @@ def _chosen(tensors: Tensors, chosen: Collection[str]) -> list[str]:
 def _recorded(tensors: Tensors, layouts: Mapping[str, TableLayout]) -> list[str]:
     missing = sorted(set(layouts) - set(tensors))
     if missing:
-        raise ValueError(f"The checkpoint lacks tables of its record of layouts: {missing}.")
+        raise ValueError(f"The checkpoint lacks tables that its layout record lists: {missing}.")
     slots = {key for name in layouts for key in slots_of(name, layouts)[1].values()}
     return sorted(set(layouts) - slots)
 

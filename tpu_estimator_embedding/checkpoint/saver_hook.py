@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A saver hook that may save while training goes on, and leave out the checkpoint of its start.
+"""A saver hook that can save while training continues, and skip the checkpoint at its start.
 
 A save that is due while another is being written waits for it. Listeners are called in the thread
 that trains: before_save when the values are taken, after_save between the first steps after the
@@ -108,7 +108,8 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
         return self._start_saving(session, step, self.thread)
 
     def _leave_out(self, session: tf.compat.v1.Session, step: int) -> bool:
-        tf.compat.v1.logging.info("No checkpoint of step %d is saved at the start of the training.",
+        tf.compat.v1.logging.info("The checkpoint at the start of training, of step %d, is "
+                                  "skipped.",
                                   step)
         for listener in self._listeners:
             listener.before_save(session, step)
@@ -126,7 +127,7 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
             return bool(super()._save(session, step)) or stops
         for listener in self._listeners:
             listener.before_save(session, step)
-        tf.compat.v1.logging.info("Saving checkpoints for %d into %s while training goes on.",
+        tf.compat.v1.logging.info("Saving checkpoints for %d into %s while training continues.",
                                   step, self._save_path)
         self._writing = _Writing(step, saver.start_saving(
             session, self._save_path, int(step), thread, write_meta_graph=self._save_graph_def))
@@ -155,4 +156,4 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
             self._has_told = True
             tf.compat.v1.logging.warning(
                 "tpu_estimator_embedding: checkpoints in %s are saved between steps, not while "
-                "training goes on: %s.", self._save_path, reason)
+                "training continues: %s.", self._save_path, reason)

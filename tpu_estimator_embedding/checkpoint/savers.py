@@ -52,7 +52,7 @@ from tpu_estimator_embedding.ops.readable_errors import readable
 from tpu_estimator_embedding.types import Tensor
 
 WAY_OUT_OF_DAMAGE = ("Restore its files, or write the name of an earlier checkpoint into the file "
-                     "`checkpoint` of its directory.")
+                     "`checkpoint` in its directory.")
 
 ERRORS_OF_A_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
@@ -407,8 +407,8 @@ def _warn_of_another_program(state: str) -> None:
     if None not in (written, now) and written != now:
         tf.compat.v1.logging.warning(
             "tpu_estimator_embedding: another program has written %s since this one saved its last "
-            "checkpoint. Each of two trainings in one model_dir overwrites and removes checkpoints "
-            "of the other: give each a model_dir of its own.", state)
+            "checkpoint. Two training runs in one model_dir overwrite and remove each other's "
+            "checkpoints: give each run its own model_dir.", state)
 
 
 def _with_way_out(error: tf.errors.OpError) -> tf.errors.OpError:
@@ -418,13 +418,13 @@ def _with_way_out(error: tf.errors.OpError) -> tf.errors.OpError:
     message = _HINT_ABOUT_MEMORY.sub("", error.message).rstrip(". \n")
     return type(error)(error.node_def, None, f"{message}. Free space, keep fewer checkpoints with "
                        "`keep_checkpoint_max` of RunConfig, or train in a model_dir on another "
-                       "disk; a copy of this one goes on at its last checkpoint.")
+                       "disk; a copy of this one continues from its last checkpoint.")
 
 
 def _what_was_saved(save_path: str, message: str) -> str:
     if ".meta" in message:  # which TensorFlow writes last, when the checkpoint is complete
-        return (f"The checkpoint {save_path} was saved, but its graph was not, which tf.train."
-                "import_meta_graph reads: ")
+        return (f"The checkpoint {save_path} was saved, but its graph, which "
+                "tf.train.import_meta_graph reads, was not: ")
     return f"The checkpoint {save_path} was not saved: "
 
 

@@ -154,8 +154,9 @@ class TableSaver:
             with _not_replaced(self._checkpoint):
                 write_step(pathlib.Path(save_path), saved_shards(self._saver, sess, self._copied))
         except FileNotFoundError as error:
-            raise RuntimeError(f"`checkpoint` must exist until it is exported, got "
-                               f"{self._checkpoint} deleted meanwhile. Export another.") from error
+            raise RuntimeError("`checkpoint` must exist until the export ends, got "
+                               f"{self._checkpoint}, which was deleted. Export another "
+                               "checkpoint.") from error
         except OSError as error:
             advice = ("Free space, or export to another disk." if _is_full(error)
                       else "Export to a directory that can be written.")
@@ -166,14 +167,14 @@ class TableSaver:
     def why_not_while_training(self, graph: tf.Graph, path: str) -> str:
         """Returns why `start_saving` cannot do what the Saver does; empty if it can."""
         if type(self._saver).save is not tf.compat.v1.train.Saver.save:
-            return f"{type(self._saver).__name__} has a `save` of its own"
+            return f"{type(self._saver).__name__} overrides `save`"
         if "://" in path:
             return "they are not on a disk of this machine"
         if self._saver.saver_def is None:
             return "there is no Saver of variables"
         saves = save_ops(graph, self._saver)
         if not saves or any(op.type != "SaveV2" or not _is_here(op.device) for op in saves):
-            return "their Saver writes on servers, in the format V1 or in a way of its own"
+            return "their Saver writes on servers, in format V1 or with custom ops"
         dtypes = {tensor.dtype.base_dtype for op in saves for tensor in op.inputs[3:]}
         for dtype in dtypes - {tf.string}:
             try:
@@ -435,8 +436,8 @@ def _not_replaced(checkpoint: str) -> Iterator[None]:
     yield
     after = _identity(checkpoint)
     if after not in (None, before):
-        raise RuntimeError("`checkpoint` must stay as it is while it is restored, got "
-                           f"{checkpoint} replaced meanwhile. Restore it again.")
+        raise RuntimeError(f"`checkpoint` must not change while it is restored, got {checkpoint}, "
+                           "which was replaced. Restore it again.")
 
 
 def _identity(checkpoint: str) -> tuple[int, ...] | None:

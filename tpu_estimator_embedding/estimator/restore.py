@@ -140,9 +140,9 @@ def explained_reads() -> Iterator[None]:
         if not _READ_IN_PLACE.search(error.message or ""):
             raise
         raise tf.errors.InvalidArgumentError(
-            error.node_def, None, "A large table can only be looked up where it is read in place, "
-            f"got a session that fetches one. Set {settings.TABLES_IN_PLACE.variable}=off in the "
-            f"environment to load tables. ({error.message})"
+            error.node_def, None, "A large table that is read in place can be looked up but not "
+            f"fetched, got a session that fetches one. Set {settings.TABLES_IN_PLACE.variable}=off "
+            f"in the environment to load tables. ({error.message})"
         ) from None
 
 
@@ -236,9 +236,9 @@ def tell_of_unused_slots(model_dir: str, tables: Mapping[str, TableNames]) -> No
         and any(name.startswith(f"{names.table}/") for names in tables.values()))
     if unused:
         tf.compat.v1.logging.warning(
-            "tpu_estimator_embedding: training goes on without %s of %s, which this program does "
-            "not use. Later checkpoints do not have them: keep a copy of this one to go back to "
-            "the former optimizer.", unused, checkpoint)
+            "tpu_estimator_embedding: training continues without %s of %s, which this program does "
+            "not use. Later checkpoints will lack them: keep a copy of this one to be able to "
+            "return to the former optimizer.", unused, checkpoint)
 
 
 def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,

@@ -96,7 +96,7 @@ def _warn_of_raw_ids(feature: str, column: Any) -> None:
         ignored = "hash" if hasattr(column, "hash_bucket_size") else "vocabulary"
         instead = "use categorical_column_with_identity"
     _warn_once(f"Feature {feature!r} looks up its ids unchanged, as on a TPU: the {ignored} of its "
-               "categorical column is not applied, as it is with use_tpu=False. Apply it in "
+               "categorical column is not applied, whereas use_tpu=False applies it. Apply it in "
                f"input_fn, or {instead}.")
 
 

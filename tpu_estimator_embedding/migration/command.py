@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--diff", action="store_true", help="print a diff (the default)")
     output.add_argument("--write", action="store_true",
-                        help="rewrite the files; each original stays beside it as .orig")
+                        help="rewrite the files; each original is kept next to it as .orig")
     output.add_argument("--output", metavar="DIR", help="write the new files below DIR")
     dialect = parser.add_mutually_exclusive_group()
     dialect.add_argument("--tf1", action="store_true", dest="is_tf1", default=None,
@@ -75,20 +75,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dialect.add_argument("--no-tf1", action="store_false", dest="is_tf1",
                          help="`import tensorflow` means TensorFlow 2")
     parser.add_argument("--capture", action=argparse.BooleanOptionalAction,
-                        help="run PROGRAM, the only file beside directories, with ARGS, and write "
-                        "embedding_config.py beside it (default: from --to tf2 on, where the new "
+                        help="run PROGRAM, the only file among the paths, with ARGS, and write "
+                        "embedding_config.py next to it (default: from --to tf2 on, where the new "
                         "program needs that file and it is not there)")
     parser.add_argument("--capture-steps", type=int, choices=[0, 1],
                         help="where PROGRAM stops: 0 when its TPUEstimator is constructed, 1 when "
                         "model_fn was called, which names the tables in checkpoints (default: 1 "
                         "from --to tf2 on, else 0)")
     parser.add_argument("--strict", action="store_true",
-                        help="exit with status 2 for decisions, too")
+                        help="also exit with status 2 for decisions")
     parser.add_argument("--verify", action="store_true",
                         help="with --output, run PROGRAM and what was written with ARGS, and "
                         "compare them as `verify` does; where things are left to do by hand, and "
                         "without --verify, migrate prints the command")
-    parser.add_argument("--report", metavar="FILE", help="write the report as JSON, too")
+    parser.add_argument("--report", metavar="FILE", help="also write the report as JSON")
 
 
 def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -116,7 +116,7 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
                      f"{_CONFIG_FILE}, or that file in --output")
     for option, is_given in (("--capture", args.capture), ("--verify", args.verify)):
         if is_given and _program_of(args) is None:
-            parser.error(f"{option} needs exactly one file to run, beside directories, got "
+            parser.error(f"{option} needs exactly one program file among the paths, got "
                          f"{args.paths}")
     return args
 

@@ -275,7 +275,7 @@ class _Functions:
         has_layers = any(self._names.of_tensorflow(call.func) in LAYERS
                          for call in find_all(line.value, cst.Call))
         if line.modes != _ALL and (others or has_layers):
-            self._problem(line.node, f"`{line.target}` differs from mode to mode")
+            self._problem(line.node, f"`{line.target}` depends on the mode")
 
     def _needed(self, lines: Sequence[_Line], wanted: set[str]) -> list[_Line]:
         """Returns the lines that variables need, in order."""
@@ -345,7 +345,7 @@ class _Functions:
         mine = [line for line in self._lines if line.target in of_labels]
         for line in self._needed(mine, names_in(loss)):
             if not modes <= line.modes:
-                raise UntranslatedError(line.node, f"`{line.target}` differs from mode to mode")
+                raise UntranslatedError(line.node, f"`{line.target}` depends on the mode")
         result, last = self._translator.text(loss), body.rsplit("\n", 2)[-2:-1]
         if last and last[0].startswith(f"    {result} = "):
             body = body.removesuffix(f"{last[0]}\n")

@@ -119,8 +119,8 @@ class _Splitter:
         self._check_signature()
         for call, _ in specs:
             if not self._names.means(call.func, SPEC):
-                self._problem(call, f"`{'.'.join(dotted(call.func))}` is not known to be that of "
-                              "this package")
+                self._problem(call, f"`{'.'.join(dotted(call.func))}` is not known to be this "
+                              "package's")
         training = [(call, given) for call, given in specs if "train_op" in given]
         if len(training) != 1:
             for call, _ in training[1:]:
@@ -266,7 +266,7 @@ class _Splitter:
         if "mode" in _assigned(self._function):
             self._problem(self._function, "it assigns `mode`, which its conditions depend on")
         for decorator in self._function.decorators:
-            self._problem(decorator, "it has a decorator, which may do anything")
+            self._problem(decorator, "it has a decorator, whose effect the tool does not know")
 
     def _effects(self, gone: set[cst.CSTNode], train: TrainOp,
                  dropped: Iterable[cst.BaseExpression]) -> list[Problem]:
@@ -376,7 +376,7 @@ class _Splitter:
         for call in calls:
             if self._names.of_tensorflow(call.func) in ("get_variable", "Variable"):
                 self._problem(call, "an argument of its optimizer is a variable, which its "
-                              "training step would make again: keep it in a class derived from "
+                              "training step would create again: keep it in a class derived from "
                               "Trainer")
         if parameters is OPTIMIZER_PARAMETERS and any(
                 self._names.of_tensorflow(call.func) in STEP_CALLS for call in calls):

@@ -201,8 +201,8 @@ class Writer:
             return self._source.module.bytes
         other = [call for call in calls if not self._names.means(call.func, ESTIMATOR)]
         if other:
-            raise NotSplitError(f"`{text_of(other[0].func)}` is not known to be that of this "
-                                "package", other[0])
+            raise NotSplitError(f"`{text_of(other[0].func)}` is not known to be this "
+                                "package's", other[0])
         self._check(calls, subclasses)
         arguments = _by_name(calls[0], order_of(ESTIMATOR))
         given = model_fn_given.find(arguments.get("model_fn"), calls[0], self._source.module,
@@ -382,7 +382,7 @@ class Writer:
         else:
             return
         self.report(seed, "TEE411", f"`tf_random_seed={text_of(seed)[:60]}` is kept, but gives "
-                    f"other numbers: {what}")
+                    f"different numbers: {what}")
 
     def _seeds_of_initializers(self) -> None:
         """Reports seeds of initializers, which alone repeat values in every legacy run."""

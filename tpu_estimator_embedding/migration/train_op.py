@@ -103,7 +103,7 @@ class TrainOp:
 
     def _check_bound_by_lines(self, node: cst.Name, what: str) -> None:
         if node.value in self._odd:
-            self._problem(node, f"`{node.value}`, {what}, is bound by more than lines "
+            self._problem(node, f"`{node.value}`, {what}, is bound by a statement other than "
                           f"`{node.value} = ...`")
 
     def _only_definition(self, node: cst.Name, what: str, among: list[Line] | None = None,
@@ -122,8 +122,8 @@ class TrainOp:
                 self.lines.append(line.node)
         found = [line for line in found if line.node not in self.lines or len(found) == 1]
         if not found:
-            self._problem(node, f"`{node.value}`, {what}, is assigned nowhere in model_fn: move "
-                          "what makes it into model_fn")
+            self._problem(node, f"`{node.value}`, {what}, is not assigned in model_fn: move the "
+                          "code that makes it into model_fn")
             return None
         if len(found) != 1:
             for line in found[1:]:
@@ -134,8 +134,8 @@ class TrainOp:
         statement = line.statement
         if not isinstance(statement, cst.Assign) or len(statement.targets) != 1 or not isinstance(
                 statement.targets[0].target, cst.Name):
-            self._problem(line.node, f"`{node.value}`, {what}, comes from a statement of another "
-                          f"shape than `{node.value} = ...`")
+            self._problem(line.node, f"`{node.value}`, {what}, comes from a statement "
+                          f"other than `{node.value} = ...`")
             return None
         self._take(line, what)
         return statement.value, line
@@ -176,8 +176,8 @@ class TrainOp:
                 if taken is not None and taken != is_else or taken is None and conditions:
                     continue
             text = text_of(statement).partition(":")[0][:60]
-            self._problem(statement, f"`{text}` decides about {what}: only conditions on `mode`, "
-                          "name scopes and control dependencies on UPDATE_OPS are known")
+            self._problem(statement, f"`{text}` controls {what}: only conditions on `mode`, name "
+                          "scopes and control dependencies on UPDATE_OPS are known")
 
     def _is_harmless(self, statement: cst.With) -> bool:
         for item in statement.items:
@@ -220,8 +220,8 @@ class TrainOp:
             return True
         if not self._makes_updates():
             return len(scopes) == 1
-        self._problem(call, f"`{_short(call)}` runs the updates of one scope, in TF2 all run: "
-                      "delete the scope if it has all that is normalized")
+        self._problem(call, f"`{_short(call)}` runs the updates of one scope, but TF2 runs all: "
+                      "delete the scope if it contains every normalization")
         return True
 
     def _makes_updates(self) -> bool:

@@ -45,7 +45,7 @@ class Saving:
             steps, seconds = None, _DEFAULT_SECONDS if seconds is NOT_GIVEN else seconds
         seconds = None if seconds is NOT_GIVEN else seconds
         if steps is not None and seconds is not None:
-            raise ValueError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
+            raise ValueError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot both be "
                              f"set, got {steps} and {seconds}. Set one of them to None.")
         self._directory, self._log_steps = model_dir, log_steps
         self._completed = completed
@@ -87,7 +87,7 @@ class Saving:
         if not _is_of_tf2(newest):
             raise ValueError(
                 f"`model_dir` {self._directory!r} has checkpoints of the Estimator, such as "
-                f"{newest!r}, which would be deleted in time. Give another model_dir, and call "
+                f"{newest!r}, which would eventually be deleted. Give another model_dir, and call "
                 f"restore_estimator_checkpoint({newest!r}, input_fn) to continue from it.")
         self._status = self._manager.checkpoint.restore(newest)
         self._restored = newest

@@ -48,7 +48,7 @@ def test_initial_values_that_follow_from_the_programs_seed_are_reported(old, new
     assert old in SEEDED
     [(line, message)] = seeds(SEEDED.replace(old, new))
     assert "tf_random_seed=7" in line
-    assert "`tf_random_seed=7` is kept, but gives other numbers: " in message
+    assert "`tf_random_seed=7` is kept, but gives different numbers: " in message
 
 
 @pytest.mark.parametrize("old, new", [

@@ -90,6 +90,6 @@ def _chosen(hook: tf.compat.v1.train.CheckpointSaverHook, choice: SavingChoice,
         return hook
     tf.compat.v1.logging.warning(
         "tpu_estimator_embedding: %s, a class of the program, saves %s.", type(hook).__name__,
-        "between steps, not while training goes on" if choice.is_asynchronous
-        else "at the start of a training, too")
+        "between steps, not while training continues" if choice.is_asynchronous
+        else "also at the start of training")
     return hook

@@ -69,7 +69,7 @@ class StepUpdate(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class OwnUpdate:
-    """Updates the tables in this process, beside the model's train_op.
+    """Updates the tables in this process, alongside the model's train_op.
 
     Attributes:
         statistics: hooks that measure updates; the model_fn may return more of them.

@@ -28,7 +28,7 @@ CAPACITY = 16  # batches that may be enqueued before they are dequeued
 
 NO_GRADIENTS = (
     "`apply_gradients` must be called for every batch that was enqueued with training=True and "
-    "dequeued, before the next dequeue. Call it, or drop_batches() to drop the batches that wait; "
+    "dequeued, before the next dequeue. Call it, or drop_batches() to drop the pending batches; "
     "pass training=False to enqueue if no gradients will follow.")
 FULL = (f"`enqueue` must be followed by dequeue, got {CAPACITY} batches that were not "
         "dequeued.")

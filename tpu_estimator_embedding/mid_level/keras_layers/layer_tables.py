@@ -402,9 +402,9 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         if key not in self._delayed:
             if self._has_graphs_for_inference and trains:
                 _LOG.warning(
-                    "A pipelined layer is trained with other shapes of features than a function "
-                    "that was traced for inference: that function misses the last update. Read "
-                    "`embedding_tables` before it runs, or trace it later.")
+                    "A pipelined layer is trained with feature shapes that differ from those of a "
+                    "function that was traced for inference: that function misses the last update. "
+                    "Read `embedding_tables` before it runs, or trace it later.")
             with outside_strategies():
                 example = _example(plan, [batch] * self._replicas.count,
                                    portable=not is_native)

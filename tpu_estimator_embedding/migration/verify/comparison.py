@@ -238,10 +238,10 @@ def _check_stage(migrated: pathlib.Path, kind: str, to: str | None) -> None:
     if is_left or to is not None and kind != _KINDS[to]:
         trains = {ESTIMATOR: "a TPUEstimator, which is the stage imports",
                   TF2: "with TensorFlow 2", KERAS3: "a KerasTraining, which is the stage keras3"}
-        expected = f"`--to {to}`" if to else f"{_CONFIG_FILE} beside it, which is of a later stage"
+        expected = f"`--to {to}`" if to else f"{_CONFIG_FILE} beside it, a file of later stages"
         raise FailedRunError(
-            f"{migrated} trains {trains[kind]}, and not what {expected} means, so it was not "
-            "compared. The report of `migrate` says why. To compare the program as it is, give "
+            f"{migrated} was not compared: it trains {trains[kind]}, which does not match "
+            f"{expected}. The report of `migrate` says why. To compare the program as it is, give "
             f"--to {next(one for one in _KINDS if _KINDS[one] == kind)}.")
 
 
@@ -358,11 +358,11 @@ def _compare_inputs(a: RecordedResult,
                 f"{list(b.inputs)}",), ()
     if b.stage == TF2 and not a.is_seedless:
         return (), ("the legacy input_fn gives batches that depend on the seed, from which TF2 "
-                    "draws other random numbers, so the values of the migrated one were not "
+                    "draws different random numbers, so the values of the migrated one were not "
                     "compared with them",)
     if not a.is_repeatable:
-        return (), ("the legacy input_fn gives other batches each time it is read, so the values "
-                    "of the migrated one were not compared with them",)
+        return (), ("the legacy input_fn gives different batches each time it is read, so the "
+                    "values of the migrated one were not compared with them",)
     for call, (old, new) in enumerate(zip(a.digests, b.digests, strict=True)):
         for batch, (left, right) in enumerate(zip(old, new, strict=False)):
             if left != right:

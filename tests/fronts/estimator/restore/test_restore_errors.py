@@ -89,8 +89,8 @@ def test_slots_that_training_goes_on_without_are_named_once(tmp_path):
         for _ in range(2):  # after the first time, checkpoints have no slots
             train(tmp_path, 5, optimizer=StochasticGradientDescentParameters(0.5))
     said = [call.args[0] % call.args[1:] for call in warning.call_args_list]
-    [line] = [line for line in said if "goes on without" in line]
-    assert f"training goes on without ['words/Adagrad'] of {tmp_path}/model.ckpt-3," in line
+    [line] = [line for line in said if "continues without" in line]
+    assert f"training continues without ['words/Adagrad'] of {tmp_path}/model.ckpt-3," in line
 
 
 def test_other_dimension_has_no_command(tmp_path):
@@ -143,7 +143,7 @@ def test_damaged_checkpoint_names_the_way_out(damage, sentence, tmp_path):
     for call in calls:
         with pytest.raises((tf.errors.OpError, ValueError), match="^" + sentence.format(
                 rf"{tmp_path}/model\.ckpt-1") + r"\. Restore its files, or write the name of an "
-                "earlier checkpoint into the file `checkpoint` of its directory"):
+                "earlier checkpoint into the file `checkpoint` in its directory"):
             CALLS[call](estimator)
 
 
@@ -156,7 +156,7 @@ def changed_byte_in(name, prefix):
     return (rf"^TensorBundle at {prefix} shard \d \(\d+ bytes\): Checksum does not match: stored "
             r"\d+ vs. calculated on the restored bytes \d+: \S+ is damaged, or lacks a file\. "
             "Restore its files, or write the name of an earlier checkpoint into the file "
-            r"`checkpoint` of its directory\.$")
+            r"`checkpoint` in its directory\.$")
 
 
 @pytest.mark.parametrize("name", ["words", "global_step"])
