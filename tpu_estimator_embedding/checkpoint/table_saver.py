@@ -31,7 +31,7 @@ from tpu_estimator_embedding.checkpoint.saved_step import (
     saved_shards,
     write_step,
 )
-from tpu_estimator_embedding.checkpoint.savers import (
+from tpu_estimator_embedding.checkpoint.saver_patches import (
     ERRORS_OF_A_FULL_DISK,
     TableSaveable,
     stored_parts,
@@ -109,7 +109,7 @@ class TableSaver:
 
         Raises:
             RuntimeError: if the checkpoint is replaced meanwhile.
-            ValueError: see `savers.restoring`.
+            ValueError: see `saver_patches.restoring`.
         """
         if not (self._is_export or self._opening):
             self._saver.restore(sess, save_path)

@@ -111,7 +111,8 @@ TPU_OPS = tuple(
 _LAYOUTS = "saves the layout of table rows in checkpoints, and restores by it"
 
 SAVERS = tuple(
-    Patch(module, name, f"{OURS}.checkpoint.savers:{function}", reason, replaces=True, wraps=True)
+    Patch(module, name, f"{OURS}.checkpoint.saver_patches:{function}", reason, replaces=True,
+          wraps=True)
     for module, name, function, reason in (
         ("tensorflow.python.training.saving.saveable_object_util", "saveable_objects_for_op",
          "saving_tables", _LAYOUTS),

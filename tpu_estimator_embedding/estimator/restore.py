@@ -17,7 +17,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.checkpoint.model_directory import explained_writes
 from tpu_estimator_embedding.checkpoint.names import table_of
-from tpu_estimator_embedding.checkpoint.savers import (
+from tpu_estimator_embedding.checkpoint.saver_patches import (
     WAY_OUT_OF_DAMAGE,
     damage_in_session,
     explained_reading,
