@@ -121,8 +121,7 @@ class TableSaver:
                 left = [part for part in parts if _can_copy(part, tensors)]
             else:
                 left, reason = self._open(sess, parts, tensors, reason)
-            self._saver.restore(_WithoutTables(sess, self._saver, left) if left else sess,
-                                save_path)
+            self._saver.restore(_WithoutTables(sess, left) if left else sess, save_path)
         if self._is_export:
             self._checkpoint = save_path
             self._copied = {part.handle.op.name: PartOfTable(part, tensors[part.part.key])
@@ -298,10 +297,9 @@ class _TableByTable(saver_module.BulkSaverBuilder):
 class _WithoutTables:
     """A session for a Saver that restores, which leaves some parts of tables as they are."""
 
-    def __init__(self, session: tf.compat.v1.Session, saver: tf.compat.v1.train.Saver,
-                 parts: Sequence[StoredPart]):
+    def __init__(self, session: tf.compat.v1.Session, parts: Sequence[StoredPart]):
         self.graph = session.graph
-        self._session, self._restore_op = session, saver.saver_def.restore_op_name
+        self._session = session
         self._handles = {part.handle.ref() for part in parts}
 
     def run(self, fetches: str | tf.Operation,
