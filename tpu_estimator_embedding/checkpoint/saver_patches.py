@@ -125,7 +125,7 @@ def saving_layouts(original: Callable[..., tf.Operation]) -> Callable[..., tf.Op
         others = [each for each in saveables if not isinstance(each, TableSaveable)]
         # One device has all first parts: only it records layouts. Parts may have keys of their own.
         layouts = ({table.part.key: table.part.layout for table in tables}
-                   if any(table.part.part == 0 for table in tables) else {})
+                   if any(table.part.index == 0 for table in tables) else {})
         record = [_record(format_table_layouts(layouts))] if layouts else []
         return original(builder, filename_tensor, [*others, *of_one_step(tables), *record])
 

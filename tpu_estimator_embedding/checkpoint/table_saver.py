@@ -39,7 +39,7 @@ from tpu_estimator_embedding.checkpoint.saver_patches import (
 )
 from tpu_estimator_embedding.checkpoint.step_snapshot import StepSnapshot, TableSnapshots
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, numpy_dtype, rows_by_id
-from tpu_estimator_embedding.checkpoint.table_layouts import ids_of_part, part_starts, same_order
+from tpu_estimator_embedding.checkpoint.table_layouts import part_starts, same_order
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 from tpu_estimator_embedding.types import Tensor
@@ -124,7 +124,7 @@ class TableSaver:
             self._saver.restore(_WithoutTables(sess, left) if left else sess, save_path)
         if self._is_export:
             self._checkpoint = save_path
-            self._copied = {part.handle.op.name: PartOfTable(part, tensors[part.part.key])
+            self._copied = {part.handle.op.name: CopiedRows(part, tensors[part.table_part.key])
                             for part in left}
             return
         if left:
@@ -230,7 +230,7 @@ class TableSaver:
         for part in large if tensors else ():
             why_not = self._why_not_in_place(session, part, tensors)
             if not why_not:
-                fields = _fields(part, tensors[part.part.key])
+                fields = _fields(part, tensors[part.table_part.key])
                 kept_bytes = KEPT_BYTES * _bytes_of(part) // sum(map(_bytes_of, large))
                 try:
                     session.run(self._opening[part.handle.op.name], {
@@ -245,11 +245,11 @@ class TableSaver:
     def _why_not_in_place(self, session: tf.compat.v1.Session, part: StoredPart,
                           tensors: Mapping[str, BundleTensor]) -> str:
         if not _is_table_in(tensors, part):
-            return f"{part.part.key} is not stored in rows of float32"
+            return f"{part.table_part.key} is not stored in rows of float32"
         if getattr(session, "sess_str", b""):
             return "the session runs in another process"
         user = self._other_user(part.handle)
-        return f"{user} reads or changes {part.part.key}" if user else ""
+        return f"{user} reads or changes {part.table_part.key}" if user else ""
 
     def _other_user(self, handle: Tensor) -> str:
         """Returns the name of an op of the program that uses a table, empty if there is none."""
@@ -266,16 +266,17 @@ class TableSaver:
         return ""
 
 
-class PartOfTable(StoredTensor):
+class CopiedRows(StoredTensor):
     """The rows of a part of a table in a checkpoint, in the order of the part."""
 
     def __init__(self, part: StoredPart, tensor: BundleTensor):
         """Takes a part whose rows `_can_copy`."""
-        ids = ids_of_part(part.part.part, part.part.layout)
-        super().__init__(tensor.dtype, (len(ids), *tensor.shape[1:]))
-        is_in_order = same_order(part.part.layout, part.stored)
+        super().__init__(tensor.dtype, (len(part.ids), *tensor.shape[1:]))
+        present = part.table_part.layout
+        is_in_order = same_order(present, part.stored)
         self._rows: StoredTensor = tensor if is_in_order else rows_by_id(tensor, part.stored)
-        self._first = part_starts(part.part.layout)[part.part.part] if is_in_order else ids.start
+        self._first = (part_starts(present)[part.table_part.index] if is_in_order
+                       else part.ids.start)
 
     def read_rows(self, start: int, stop: int) -> np.ndarray:
         return self._rows.read_rows(self._first + start, self._first + stop)
@@ -376,8 +377,7 @@ def _fields(part: StoredPart,
     files: dict[pathlib.Path, int] = {}
     pieces = [_Piece(*piece.extents[0], files.setdefault(piece.path, len(files)),
                      piece.entry.offset) for piece in tensor.pieces]
-    ids = ids_of_part(part.part.part, part.part.layout)
-    stored = part.stored
+    ids, stored = part.ids, part.stored
     saved_parts = 1 if stored.is_by_id else min(stored.num_hosts, stored.vocabulary_size)
     return {"files": [str(path) for path in files], "pieces": np.array(pieces, np.int64),
             "order": [len(ids), ids.start, ids.step, stored.vocabulary_size, saved_parts]}
@@ -394,7 +394,7 @@ def _without_smallest(parts: Sequence[StoredPart], loaded_bytes: int) -> list[St
 
 
 def _bytes_of(part: StoredPart) -> int:
-    return 4 * len(ids_of_part(part.part.part, part.part.layout)) * part.part.dimension
+    return 4 * len(part.ids) * part.table_part.dimension
 
 
 def _tensors_in_place(checkpoint: str) -> tuple[Mapping[str, BundleTensor], str]:
@@ -411,14 +411,14 @@ def _tensors_in_place(checkpoint: str) -> tuple[Mapping[str, BundleTensor], str]
 
 def _is_table_in(tensors: Mapping[str, BundleTensor], part: StoredPart) -> bool:
     """Whether a checkpoint has the rows of a table, of float32 and one after another."""
-    tensor = tensors.get(part.part.key)
+    tensor = tensors.get(part.table_part.key)
     return (tensor is not None and tensor.dtype == tf.float32.as_datatype_enum
             and tensor.is_in_rows
-            and tensor.shape == (part.part.layout.vocabulary_size, part.part.dimension))
+            and tensor.shape == (part.table_part.layout.vocabulary_size, part.table_part.dimension))
 
 
 def _can_copy(part: StoredPart, tensors: Mapping[str, BundleTensor]) -> bool:
-    present = part.part.layout
+    present = part.table_part.layout
     return _is_table_in(tensors, part) and (
         present.is_by_id or same_order(present, part.stored))
 
