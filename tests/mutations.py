@@ -109,7 +109,7 @@ MUTATIONS = (
              "        offset += size", "        offset += len(common)", SAVERS),
     Mutation("step of two progressions", "checkpoint/table_layouts.py",
              "math.lcm(a.step, b.step)", "a.step * b.step", SAVERS),
-    Mutation("files of a failed save stay", "checkpoint/saver_patches.py",
+    Mutation("files of a failed save stay", "checkpoint/failed_saves.py",
              "_left_behind(prefix) - before", "_left_behind(prefix) & before",
              ("tests/fronts/checkpoint/test_failed_saves.py", *SAVERS)),
     Mutation("order is checked where it is right", "checkpoint/saver_patches.py",

@@ -21,6 +21,7 @@ from tensorflow.python.training import saver as saver_module
 from tensorflow.python.training.saving import saveable_object
 
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor, read_bundle
+from tpu_estimator_embedding.checkpoint.failed_saves import is_full, op_error
 from tpu_estimator_embedding.checkpoint.files import index_file
 from tpu_estimator_embedding.checkpoint.moved_rows import StoredPart
 from tpu_estimator_embedding.checkpoint.saved_step import (
@@ -32,14 +33,13 @@ from tpu_estimator_embedding.checkpoint.saved_step import (
     write_step,
 )
 from tpu_estimator_embedding.checkpoint.saver_patches import (
-    ERRORS_OF_A_FULL_DISK,
-    TableSaveable,
     stored_parts,
     table_parts,
 )
 from tpu_estimator_embedding.checkpoint.step_snapshot import StepSnapshot, TableSnapshots
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, numpy_dtype, rows_by_id
 from tpu_estimator_embedding.checkpoint.table_layouts import part_starts, same_order
+from tpu_estimator_embedding.checkpoint.table_saveable import TableSaveable
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 from tpu_estimator_embedding.types import Tensor
@@ -156,9 +156,9 @@ class TableSaver:
             raise RuntimeError(f"`checkpoint` must exist until it is exported, got "
                                f"{self._checkpoint} deleted meanwhile. Export another.") from error
         except OSError as error:
-            advice = ("Free space, or export to another disk." if _is_full(error)
+            advice = ("Free space, or export to another disk." if is_full(error)
                       else "Export to a directory that can be written.")
-            raise _op_error(error, f"The variables {save_path} were not saved: "
+            raise op_error(error, f"The variables {save_path} were not saved: "
                                    f"{error.strerror or error}. {advice}") from error
         return save_path
 
@@ -342,7 +342,7 @@ class _WritesPieces(session_module.SessionInterface):
         try:
             write_step(pathlib.Path(path), self._shards)
         except OSError as error:
-            raise _op_error(error, f"{path}: {error.strerror or error}.") from error
+            raise op_error(error, f"{path}: {error.strerror or error}.") from error
         self.close()
         return str(path)
 
@@ -350,16 +350,6 @@ class _WritesPieces(session_module.SessionInterface):
         """Frees the values."""
         self._shards = []
         self.snapshot.end()
-
-
-def _is_full(error: OSError) -> bool:
-    return error.errno in ERRORS_OF_A_FULL_DISK
-
-
-def _op_error(error: OSError, message: str) -> tf.errors.OpError:
-    """Returns the error that TensorFlow's own Saver has where a file cannot be written."""
-    kind = tf.errors.ResourceExhaustedError if _is_full(error) else tf.errors.UnknownError
-    return kind(None, None, message)
 
 
 class _Piece(NamedTuple):
