@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint import formats
 from tpu_estimator_embedding.json_text import json_text
 
 if TYPE_CHECKING:  # slow imports that most commands do not need
@@ -46,8 +47,6 @@ exit status:
   1  compare: they differ; convert: done, except for the variables listed as left out
   2  error: nothing was written
 """
-
-_FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax", "npz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +94,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_from(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", dest="from_", choices=_FORMATS,
+    parser.add_argument("--from", dest="from_", choices=formats.NAMES,
                         help="the format that the checkpoint must have; default: any")
 
 
@@ -115,7 +114,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_output(parser)
     _add_from(parser)
-    parser.add_argument("--to", choices=_FORMATS, help="default: the format that it has")
+    parser.add_argument("--to", choices=formats.NAMES, help="default: the format that it has")
     parser.add_argument("--template", metavar="CHECKPOINT", help="checkpoint of the TF2 or Keras "
                         "program that will restore the output; the output gets its structure")
     parser.add_argument("--sparse-cores", metavar="DEVICESxCORES", help="keras-rs-jax: devices, "

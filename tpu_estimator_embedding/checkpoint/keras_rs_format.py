@@ -14,13 +14,17 @@ import re
 from collections.abc import Mapping
 
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
+from tpu_estimator_embedding.checkpoint.contents import (
+    PARAMETERS,
+    CheckpointContents,
+    ConvertedTensors,
+    Table,
+)
 from tpu_estimator_embedding.checkpoint.names import Names, unique
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.checkpoint.tf2_format import (
     GRAPH_KEY,
-    ConvertedTensors,
     Value,
     check_same_names,
     object_path,

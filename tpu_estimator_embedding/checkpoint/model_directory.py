@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.savers import WAY_OUT_OF_DAMAGE
+from tpu_estimator_embedding.checkpoint.saver_patches import WAY_OUT_OF_DAMAGE
 
 _INDEX = re.compile(r"(?:model\.)?ckpt-(\d+)\.index")
 

@@ -3,7 +3,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
+from tpu_estimator_embedding.checkpoint.async_saver_hook import SaverHook
 
 
 class AsyncCheckpointSaverHook(SaverHook):

@@ -16,7 +16,7 @@ from tests.fronts.checkpoint.saved import save_v1, variables
 from tests.fronts.estimator import counting
 from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint, cli
-from tpu_estimator_embedding.checkpoint import savers
+from tpu_estimator_embedding.checkpoint import saver_patches
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
@@ -104,7 +104,7 @@ def test_truncated_data_file_is_named(tmp_path):
     checkpoint.reshard(save_v1(tmp_path / "v1", variables()), tmp_path / "cut", 3, "mod")
     os.truncate(next(tmp_path.glob("cut.data*")), 1)
     with pytest.raises(tf.errors.DataLossError, match=f"{tmp_path}/cut is truncated.* earlier"):
-        savers.saved_layouts(str(tmp_path / "cut"))
+        saver_patches.saved_layouts(str(tmp_path / "cut"))
 
 
 @pytest.mark.parametrize("is_directory", [True, False])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
+from tpu_estimator_embedding.checkpoint.async_saver_hook import SaverHook
 from tpu_estimator_embedding.estimator.hooks.saving_choice import SavingChoice
 from tpu_estimator_embedding.types import RunConfig
 

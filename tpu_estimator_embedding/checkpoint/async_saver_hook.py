@@ -49,7 +49,7 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
     thread: Executor | None = None
     _snapshots: "TableSnapshots"
     _is_starting: bool = False
-    _left_out: int | None = None  # the step whose checkpoint there is not
+    _left_out: int | None = None  # the step whose checkpoint was skipped
     _writing: _Writing | None = None
     _has_told: bool = False
 
@@ -118,9 +118,9 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
 
     def _start_saving(self, session: tf.compat.v1.Session, step: int, thread: Executor) -> bool:
         """Begins to save; returns whether a listener has requested a stop."""
-        from tpu_estimator_embedding.checkpoint.table_saver import TableSaver
-        saver = TableSaver(self._get_saver(), while_training=self._snapshots)
-        reason = saver.why_not_while_training(session.graph, self._save_path)
+        from tpu_estimator_embedding.checkpoint import background_save
+        saver = self._get_saver()
+        reason = background_save.why_not_while_training(saver, session.graph, self._save_path)
         stops = self._finish(session)
         if reason:
             self._tell(reason)
@@ -129,8 +129,9 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
             listener.before_save(session, step)
         tf.compat.v1.logging.info("Saving checkpoints for %d into %s while training continues.",
                                   step, self._save_path)
-        self._writing = _Writing(step, saver.start_saving(
-            session, self._save_path, int(step), thread, write_meta_graph=self._save_graph_def))
+        self._writing = _Writing(step, background_save.start_saving(
+            saver, self._snapshots, session, self._save_path, int(step), thread,
+            write_meta_graph=self._save_graph_def))
         return stops
 
     def _finish(self, session: tf.compat.v1.Session) -> bool:
