@@ -5,7 +5,7 @@ The names of the tables are known only after the model_fn has used its columns, 
 model_fn needs activations to use them. So the model is built on activations without values; then
 the tables are created under their names and looked up, and the lookups become these values.
 
-Where activations come from is the matter of a `StepLookup`, who updates that of a `StepUpdate`.
+Where activations come from is decided by a `StepLookup`, who updates by a `StepUpdate`.
 Both are chosen once.
 """
 
@@ -21,6 +21,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
 )
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.stacked_activations import (
     Stacked,
     split_activations,
@@ -29,11 +30,12 @@ from tpu_estimator_embedding.engine.stacked_activations import (
 from tpu_estimator_embedding.engine.variables import TableNames
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import summarize_always
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
-from tpu_estimator_embedding.estimator.replicas import replicate_step as replicas
 from tpu_estimator_embedding.estimator.replicas.graph_copy import writes_of_core
 from tpu_estimator_embedding.estimator.replicas.replicate_step import (
+    has_cross_replica_sum,
     over_all_replicas,
     replica_tensors,
+    replicate,
 )
 from tpu_estimator_embedding.estimator.step import joined_tables
 from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapture
@@ -114,7 +116,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput,
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
     lookup = _choose_lookup(plan, prepared, training)
     capture = GradientCapture(plan) if training and plan.tables else None
-    model = _call_model_fn(model_fn, plan, lookup, capture, updating.num_workers)
+    model = _model_on_activations(model_fn, plan, lookup, capture, updating.num_workers)
     if training:
         _read_before_counted(step, model.spec.train_op)
     names = name_tables(plan, model.scopes if from_columns else None)
@@ -160,8 +162,9 @@ class _Model(NamedTuple):
     scopes: Mapping[str, str]
 
 
-def _call_model_fn(model_fn: Callable[[Structure, Structure], EstimatorSpec], plan: EmbeddingPlan,
-                   lookup: StepLookup, capture: GradientCapture | None, num_workers: int) -> _Model:
+def _model_on_activations(model_fn: Callable[[Structure, Structure], EstimatorSpec],
+                          plan: EmbeddingPlan, lookup: StepLookup,
+                          capture: GradientCapture | None, num_workers: int) -> _Model:
     replicas = lookup.step_input.replicas
     features, labels, batch_size = replicas[0]
     activations: dict[str, Tensor] = {}
@@ -182,7 +185,7 @@ def _update(updating: StepUpdate, engine: PartitionedEmbedding, step_input: Step
     if not gradients:
         return updating.build(engine, spec, step, None)
     # A gradient may not depend on the activations, so the update waits for lookups.
-    with (tf.device("/device:CPU:0"), tf.name_scope("embedding_update"),
+    with (tf.device(THIS_PROCESS), tf.name_scope("embedding_update"),
           tf.control_dependencies(looked_up.before_update)):
         step_gradients = engine.step_gradients(gradients, step)
         if looked_up.joined:
@@ -230,14 +233,14 @@ def _replicate(spec: EstimatorSpec, gradients: Stacked, inputs: Sequence[Sequenc
     """Returns the spec of all replicas, and their gradients, concatenated along axis 0."""
     if len(inputs) == 1:
         return spec, gradients
-    if training and not replicas.has_cross_replica_sum():
+    if training and not has_cross_replica_sum():
         raise ValueError("CrossShardOptimizer must be used for model training on TPUs. model_fn "
                          "must sum its gradients over replicas, got no cross-replica sum. Wrap its "
                          "optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
     wanted = tf.nest.map_structure(tf.convert_to_tensor, (dict(gradients), replica_tensors(spec)))
     writes = writes_of_core(ops_run_by([spec.train_op])) if training else []
     flat = [*tf.nest.flatten(wanted), *writes]
-    by_replica = replicas.replicate(flat, inputs)
+    by_replica = replicate(flat, inputs)
     copies = [tf.nest.pack_sequence_as(wanted, copy[:len(flat) - len(writes)])
               for copy in by_replica]
     if writes:
