@@ -69,7 +69,7 @@ from tpu_estimator_embedding.estimator.hooks.session_start import (
     collecting_once_started,
     telling_of_slow_start,
 )
-from tpu_estimator_embedding.estimator.input.feeding import EmbeddingHook, feed_steps
+from tpu_estimator_embedding.estimator.input.feeding import InputFeed, feed_steps
 from tpu_estimator_embedding.estimator.input.machine_context import (
     MachineContext,
     check_can_honour,
@@ -458,7 +458,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         return features, None, hooks
 
     def _fed_input(self, input_fn: Callable[..., Structure], call: EstimatorCall
-                   ) -> tuple[StepInput, EmbeddingHook,
+                   ) -> tuple[StepInput, InputFeed,
                               list[tf.compat.v1.train.SessionRunHook]]:
         """Returns the input of a step that an input_fn feeds, its feed, and the input's hooks."""
         hooks: list[tf.compat.v1.train.SessionRunHook] = []
@@ -474,7 +474,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             step, feed = feed_steps(
                 call.plan, ctx, read, training=call.training, batch_axis=self._batch_axis,
                 tensor_core_columns=self._tensor_core_columns,
-                is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers),
+                is_stopping=self._stop.stops_waiting, sums_only=bool(self._workers),
                 to_the_end=call.to_the_end)
         leave_out_summaries_of_input()
         check_partition_dims(self._config.tpu_config, step.replicas[0].features,

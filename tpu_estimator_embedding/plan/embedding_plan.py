@@ -238,6 +238,10 @@ class EmbeddingPlan:
         """Rows that each host holds; hosts beyond the vocabulary hold none."""
         return part_sizes(table.vocabulary_size, self.num_hosts)
 
+    def tables_of_host(self, host: int) -> list[TablePlan]:
+        """Returns the tables of which a host has a part."""
+        return [table for table in self.tables if host < len(self.rows_per_host(table))]
+
     @property
     def bytes(self) -> int:
         """Bytes of all tables and slots."""

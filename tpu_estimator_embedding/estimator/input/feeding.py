@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tpu_estimator_embedding.compat.upstream import tpu_context
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.cluster.tasks import cluster_of
 from tpu_estimator_embedding.estimator.input.input_reader import Batch, BatchReader, read_input
@@ -88,7 +89,7 @@ def _local_variable(name: str, value: int | bool, dtype: tf.DType) -> tf.Variabl
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
 
 
-class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
+class InputFeed(tf.compat.v1.train.SessionRunHook):
     """Prepares the input of a step while earlier steps compute.
 
     Prepared steps are put into a queue, from which the step takes its input, by a run of the
@@ -264,7 +265,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
 
 def _start(target: Callable[..., None], *args: object) -> threading.Thread:
     thread = threading.Thread(target=target, args=args, daemon=True,
-                              name=f"EmbeddingHook{target.__name__}")
+                              name=f"InputFeed{target.__name__}")
     thread.start()
     return thread
 
@@ -274,8 +275,8 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext,
                batch_axis: Sequence[int] | None = None,
                tensor_core_columns: Sequence[EmbeddingColumn] = (),
                is_stopping: Callable[[], bool] = lambda: False,
-               as_sums: bool = False,
-               to_the_end: bool = False) -> tuple[StepInput, EmbeddingHook]:
+               sums_only: bool = False,
+               to_the_end: bool = False) -> tuple[StepInput, InputFeed]:
     """Returns the input of a step, prepared ahead of it, and the hook that feeds it.
 
     Args:
@@ -285,23 +286,23 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext,
         training: whether gradients will be applied.
         batch_axis: as for `split_batch`.
         tensor_core_columns: columns whose padded ids the model_fn gets.
-        is_stopping: as for `EmbeddingHook`.
-        as_sums: see `prepare_replicas`.
+        is_stopping: as for `InputFeed`.
+        sums_only: whether servers may return sums only; see `prepare_replicas`.
         to_the_end: whether the last step may have batches for some of the replicas only. Then sizes
             of batches in metrics are not static.
     """
     embedding_keys = {key for feature in plan.features
                       for key in (feature.name, feature.weight_key) if key is not None}
     embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
-    with tf.device("/device:CPU:0"):
+    with tf.device(THIS_PROCESS):
         reader = read_input(ctx, input_fn, embedding_keys, batch_axis, to_the_end=to_the_end)
         _warn_of_queues()
         feeding = Feeding(reader, functools.partial(
             to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns,
-            on_servers=training and bool(cluster_of(ctx.config).servers), as_sums=as_sums),
+            on_servers=training and bool(cluster_of(ctx.config).servers), sums_only=sums_only),
             in_one_run=_may_take_long(ctx.config))
         taken = feeding.queue.dequeue()
-        hook = EmbeddingHook(reader, feeding, feeding.queue.num_left(taken),
+        hook = InputFeed(reader, feeding, feeding.queue.num_left(taken),
                              mark_end=training and plan.pipelined,
                              sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
                              is_stopping=is_stopping)
