@@ -46,12 +46,10 @@ from tpu_estimator_embedding.config.optimization_parameters import _Optimization
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.config.to_plan import warn_of_profile_data
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.step import EnqueueDatas
+from tpu_estimator_embedding.engine.variables import create_variables
 from tpu_estimator_embedding.low_level.core_queue import Share, core_ids
 from tpu_estimator_embedding.low_level.cores import DeviceConfig, find_cores
 from tpu_estimator_embedding.low_level.engine_configuration import (

@@ -26,11 +26,9 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    prepare_ids,
-    split_activations,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.stacked_activations import split_activations
+from tpu_estimator_embedding.engine.step_ids import prepare_ids
 from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.structure import (
     Ids,

@@ -15,7 +15,7 @@ from tests.spec.optimizer_cases import CASES
 from tests.spec.oracle import Entry, Feature, Oracle, Table
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.measures import create_marks
-from tpu_estimator_embedding.engine.partitioned_embedding import prepare_replicas
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 
 pytestmark = pytest.mark.usefixtures("native_kernels")

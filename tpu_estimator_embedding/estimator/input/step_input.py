@@ -14,8 +14,9 @@ from tensorflow.python.feature_column import feature_column_v2 as fc
 from tensorflow.python.util import nest
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.partitioned_embedding import StepIds, prepare_replicas
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
+from tpu_estimator_embedding.engine.step import StepIds
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.estimator.input.input_reader import Batch
 from tpu_estimator_embedding.estimator.input.split_features import (
     pad_tensor_core_features,

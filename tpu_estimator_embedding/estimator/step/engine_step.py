@@ -17,17 +17,14 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 from tensorflow.python.training import training_util
 
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.stacked_activations import (
     Stacked,
     split_activations,
     stack_gradients,
 )
-from tpu_estimator_embedding.engine.variables import TableNames
+from tpu_estimator_embedding.engine.variables import TableNames, create_variables
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import summarize_always
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.replicas.graph_copy import writes_of_core

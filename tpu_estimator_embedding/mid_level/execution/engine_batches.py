@@ -10,13 +10,11 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    prepare_replicas,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.stacked_activations import stack_gradients
 from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengths
 from tpu_estimator_embedding.mid_level.execution import replica_activations

@@ -15,9 +15,8 @@ from tensorflow.python.trackable import data_structures
 from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS, beside
-from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.engine.variables import TableVariables, create_variables, default_names
 from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
