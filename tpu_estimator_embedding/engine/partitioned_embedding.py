@@ -152,8 +152,7 @@ class PartitionedEmbedding:
         return ids.measured_update(self.plan, self.variables, step_gradients, marks, measures)
 
     def _check_has_optimizers(self) -> None:
-        without = [table.name for table in self.plan.tables if table.optimizer is None]
-        if without:
+        if without := self.plan.tables_without_optimizer:
             raise RuntimeError(f"`apply_gradients` must have an optimizer for every table, got "
                                f"none for {without}. Build the plan for training.")
 

@@ -195,6 +195,11 @@ class EmbeddingPlan:
         """Table name -> table."""
         return {table.name: table for table in self.tables}
 
+    @property
+    def tables_without_optimizer(self) -> list[str]:
+        """Names of the tables that can be looked up, but not trained."""
+        return [table.name for table in self.tables if table.optimizer is None]
+
     def with_multipliers(self, multipliers: TableMultipliers) -> "EmbeddingPlan":
         """Returns the plan with multipliers of single tables.
 

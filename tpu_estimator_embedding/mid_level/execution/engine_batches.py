@@ -50,7 +50,7 @@ class EngineBatches:
         self.layout = layout
         self._num_replicas, self._update_count = num_replicas, update_count
         self._engine = PartitionedEmbedding(self.plan, variables)
-        self._can_train = all(table.optimizer for table in plan.tables)
+        self._can_train = not plan.tables_without_optimizer
         self._is_on_servers = is_cluster(strategy)
         check_kernels(self.plan, strategy)
         batch = self._example_batch()
