@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -60,7 +61,11 @@ from tpu_estimator_embedding.estimator.evaluation import (
     stop_hooks,
 )
 from tpu_estimator_embedding.estimator.export import EXPORT_FOR_TPU
-from tpu_estimator_embedding.estimator.hooks import embedding_statistics, saving_choice
+from tpu_estimator_embedding.estimator.hooks import saving_choice
+from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
+    split_statistics,
+    with_statistics,
+)
 from tpu_estimator_embedding.estimator.hooks.input_end import logging_without_input, ops_of_input
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength, length_in_training
@@ -244,7 +249,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
               collecting_once_started() as collect,
               telling_of_slow_start(plan) as slow_start,
               self._stop.noting_signals()):
-            hooks = embedding_statistics.with_statistics(hooks, plan)
+            hooks = with_statistics(hooks, plan)
             return super().train(input_fn, [slow_start, collect, *self._hooks(hooks), self._stop],
                                  steps, max_steps, saving_listeners)
 
@@ -341,19 +346,18 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                      ) -> Any:
         if self._train_distribution:
             return super()._train_model(input_fn, hooks, saving_listeners)
-        call = self._call(ModeKeys.TRAIN, tf.train.latest_checkpoint(self.model_dir),
-                          statistics=tuple(embedding_statistics.statistics_hooks(hooks)))
+        call = self._call(ModeKeys.TRAIN, tf.train.latest_checkpoint(self.model_dir))
+        statistics, hooks = split_statistics(stop_hook_in_place(hooks), call.plan)
+        call = dataclasses.replace(call, statistics=tuple(statistics))
         with tf.Graph().as_default() as tf_graph, tf_graph.device(self._device_fn):
             tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
             self._create_and_assert_global_step(tf_graph)
             training_util._get_or_create_global_step_read(tf_graph)
             return train(Training(
-                graph=self._build(input_fn, call),
-                hooks=embedding_statistics.without_statistics(stop_hook_in_place(hooks), call.plan),
-                listeners=saving_listeners, config=self._config,
-                session_config=self._session_config, model_dir=self.model_dir,
-                saving=self._saving, servers=self._cluster.servers, length=self._loop_length(),
-                is_stopping=lambda: self._stop.received is not None))
+                graph=self._build(input_fn, call), hooks=hooks, listeners=saving_listeners,
+                config=self._config, session_config=self._session_config,
+                model_dir=self.model_dir, saving=self._saving, servers=self._cluster.servers,
+                length=self._loop_length(), is_stopping=lambda: self._stop.received is not None))
 
     def _actual_eval(self, input_fn: Callable[..., Structure], strategy: Any = None,
                      steps: int | None = None,
@@ -532,8 +536,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     def _engine_model(self) -> EngineModel:
         """Returns the model_fn of the program, and what its graphs have in common."""
         return EngineModel(
-            self._user_model_fn, context=self._ctx, config=self._config, model_dir=self.model_dir,
-            from_columns=bool(self._spec and self._spec.feature_columns),
+            self._user_model_fn, context=self._ctx, is_chief=self._config.is_chief,
+            model_dir=self.model_dir, from_columns=bool(self._spec and self._spec.feature_columns),
             stored=self._plan(training=False), checkpoint_num_hosts=self._checkpoint_num_hosts,
             servers=self._cluster.servers, workers=self._workers, eval_on_tpu=self._eval_on_tpu,
             log_every_n_steps=self._log_steps, length=self._loop_length(),

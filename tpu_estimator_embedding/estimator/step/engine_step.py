@@ -25,7 +25,11 @@ from tpu_estimator_embedding.engine.stacked_activations import (
     stack_gradients,
 )
 from tpu_estimator_embedding.engine.variables import TableNames, create_variables
-from tpu_estimator_embedding.estimator.hooks.embedding_statistics import summarize_always
+from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
+    EmbeddingStatisticsHook,
+    split_statistics,
+    summarize_always,
+)
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.replicas.graph_copy import writes_of_core
 from tpu_estimator_embedding.estimator.replicas.replicate_step import (
@@ -92,7 +96,8 @@ class EngineStep(NamedTuple):
 def build_step(plan: EmbeddingPlan, prepared: StepInput,
                model_fn: Callable[[Structure, Structure], EstimatorSpec], updating: StepUpdate, *,
                from_columns: bool, training: bool, checkpoint_num_hosts: int | None = None,
-               servers: Sequence[str] = ()) -> EngineStep:
+               servers: Sequence[str] = (),
+               statistics: Sequence[EmbeddingStatisticsHook] = ()) -> EngineStep:
     """Builds the graph of one step.
 
     Args:
@@ -105,6 +110,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput,
         training: whether to capture gradients and update the tables.
         checkpoint_num_hosts: as in `TableSlice`.
         servers: as in `create_variables`.
+        statistics: hooks that measure the update; the model_fn may return more of them.
 
     Raises:
         RuntimeError: if the model_fn leaves a column unused in training.
@@ -132,7 +138,11 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput,
                                  lookup.step_input.counted, training)
     update = BuiltUpdate(spec, None)
     if training:
-        update = _update(updating, engine, lookup.step_input, looked_up, gradients, spec, step)
+        of_model, others = split_statistics(spec.training_hooks, plan)
+        if of_model:
+            spec = spec._replace(training_hooks=tuple(others))
+        update = _update(updating, engine, lookup.step_input, looked_up, gradients, spec, step,
+                         [*statistics, *of_model])
     return EngineStep(update.spec, engine, names, model.activations, update.op,
                       (*looked_up.hooks, *update.hooks), inputs[0])
 
@@ -178,9 +188,9 @@ def _model_on_activations(model_fn: Callable[[Structure, Structure], EstimatorSp
 
 def _update(updating: StepUpdate, engine: PartitionedEmbedding, step_input: StepInput,
             looked_up: LookedUp, gradients: Stacked, spec: EstimatorSpec,
-            step: Tensor) -> BuiltUpdate:
+            step: Tensor, statistics: Sequence[EmbeddingStatisticsHook]) -> BuiltUpdate:
     if not gradients:
-        return updating.build(engine, spec, step, None)
+        return updating.build(engine, spec, step, None, statistics)
     # A gradient may not depend on the activations, so the update waits for lookups.
     with (tf.device(THIS_PROCESS), tf.name_scope("embedding_update"),
           tf.control_dependencies(looked_up.before_update)):
@@ -188,7 +198,8 @@ def _update(updating: StepUpdate, engine: PartitionedEmbedding, step_input: Step
         if looked_up.joined:
             step_gradients = step_gradients._replace(joined=joined_tables.find_joined_gradient(
                 engine.plan, looked_up.joined, gradients))
-        built = updating.build(engine, spec, step, TableGradients(step_input.ids, step_gradients))
+        built = updating.build(engine, spec, step, TableGradients(step_input.ids, step_gradients),
+                               statistics)
     summarize_always(engine, step_gradients, is_measured=built.is_measured)
     return built
 
