@@ -75,6 +75,7 @@ from tpu_estimator_embedding.estimator.hooks.session_start import (
     telling_of_slow_start,
 )
 from tpu_estimator_embedding.estimator.input.feeding import InputFeed, feed_steps
+from tpu_estimator_embedding.estimator.input.input_reader import call_input_fn
 from tpu_estimator_embedding.estimator.input.machine_context import (
     MachineContext,
     check_can_honour,
@@ -441,6 +442,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         """Builds input and model in the default graph."""
         if self._use_engine:
             step, feed, hooks = self._fed_input(input_fn, call)
+            # Estimator calls `_model_fn`, and so what `_built_by` made.
             spec = self._call_model_fn(ModelInput(call, step), None, call.mode, self.config)
             return ModelGraph(spec, [feed, *hooks], feed)
         with ops_of_input() as input_ops:
@@ -465,25 +467,26 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                    ) -> tuple[StepInput, InputFeed,
                               list[tf.compat.v1.train.SessionRunHook]]:
         """Returns the input of a step that an input_fn feeds, its feed, and the input's hooks."""
-        hooks: list[tf.compat.v1.train.SessionRunHook] = []
-
-        def read(context: upstream.tpu_context.TPUContext) -> Structure:
+        def read(context: upstream.tpu_context.TPUContext
+                 ) -> tuple[Structure, list[tf.compat.v1.train.SessionRunHook]]:
             # Anew for every call, so that each has its own params and config.
-            function, _, of_input = self._read(input_fn, call.mode)
-            hooks.extend(of_input)
-            return function(context)
+            function, _, hooks = self._read(input_fn, call.mode)
+            return function(context), hooks
 
         device = self._cluster.this_task if call.training else ""
         with self._ctx.with_mode(call.mode) as ctx, tf.device(device or THIS_PROCESS):
+            results = call_input_fn(ctx, read)
             step, feed = feed_steps(
-                call.plan, ctx, read, training=call.training, batch_axis=self._batch_axis,
+                call.plan, ctx, [result for result, _ in results], training=call.training,
+                has_servers=bool(self._cluster.servers), batch_axis=self._batch_axis,
                 tensor_core_columns=self._tensor_core_columns,
                 is_stopping=self._stop.stops_waiting, sums_only=bool(self._workers),
                 to_the_end=call.to_the_end)
         leave_out_summaries_of_input()
         check_partition_dims(self._config.tpu_config, step.replicas[0].features,
                              step.replicas[0].labels)
-        return step.without_labels() if call.mode == ModeKeys.PREDICT else step, feed, hooks
+        return (step.without_labels() if call.mode == ModeKeys.PREDICT else step, feed,
+                [hook for _, hooks in results for hook in hooks])
 
     def _received_input(self, receiver_fn: Callable[[], Any], mode: str) -> "_ReceivedInput":
         """Returns the input of a graph to export, as an input_receiver_fn receives it."""
