@@ -168,26 +168,16 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                  num_hosts: int | None = None, checkpoint_num_hosts: int | None = None,
                  cluster_config: ClusterConfig | None = None,
                  async_checkpoints: bool | None = None, checkpoint_at_start: bool | None = None):
-        check_config(config)
-        config = copy.deepcopy(config)
-        batch_axis = None if batch_axis is None else list(batch_axis)
-        # A text of a flag, such as "False", is true.
-        checks.check_one_of("use_tpu", (True, False, None), use_tpu)
-        for name, flag in (("eval_on_tpu", eval_on_tpu), ("export_to_tpu", export_to_tpu),
-                           ("export_to_cpu", export_to_cpu)):
-            checks.check_one_of(name, (True, False, None), flag)
-        if num_hosts is not None:
-            checks.check_positive_int("num_hosts", num_hosts)
-        if checkpoint_num_hosts is not None:
-            checks.check_positive_int("checkpoint_num_hosts", checkpoint_num_hosts)
-        checks.check_type((str, os.PathLike, type(None)), "model_dir", "a string or a path object",
-                          model_dir)
-        checks.check_can_be_directory("model_dir", model_dir or getattr(config, "model_dir", None))
-        check_spec(embedding_config_spec)
-        embedding_config_spec = embedding_config_spec and own_spec(embedding_config_spec)
+        _check_arguments(
+            config, model_dir, embedding_config_spec,
+            flags={"use_tpu": use_tpu, "eval_on_tpu": eval_on_tpu, "export_to_tpu": export_to_tpu,
+                   "export_to_cpu": export_to_cpu},
+            hosts={"num_hosts": num_hosts, "checkpoint_num_hosts": checkpoint_num_hosts})
         if use_tpu:
             check_can_honour(config)
-        config = with_device_filters(config)
+        config = with_device_filters(copy.deepcopy(config))
+        batch_axis = None if batch_axis is None else list(batch_axis)
+        embedding_config_spec = embedding_config_spec and own_spec(embedding_config_spec)
         self._use_engine = use_tpu
         self._spec = embedding_config_spec
         self._tensor_core_columns = (
@@ -571,6 +561,28 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                               strip_default_attrs, for_cpu=self._export_to_cpu,
                               for_tpu=self._export_to_tpu),
                 functools.partial(upstream.estimator.Estimator._add_meta_graph_for_mode, self))
+
+
+def _check_arguments(config: upstream.tpu_config.RunConfig | None, model_dir: str | None,
+                     embedding_config_spec: EmbeddingConfigSpec | None, *,
+                     flags: Mapping[str, object], hosts: Mapping[str, int | None]) -> None:
+    """Checks arguments of the constructor, before anything is made of them.
+
+    Args:
+        config, model_dir, embedding_config_spec: the arguments of these names.
+        flags: name -> value of the arguments that are bools.
+        hosts: name -> value of the arguments that are numbers of hosts.
+    """
+    check_config(config)
+    for name, flag in flags.items():  # a text of a flag, such as "False", is true
+        checks.check_one_of(name, (True, False, None), flag)
+    for name, number in hosts.items():
+        if number is not None:
+            checks.check_positive_int(name, number)
+    checks.check_type((str, os.PathLike, type(None)), "model_dir", "a string or a path object",
+                      model_dir)
+    checks.check_can_be_directory("model_dir", model_dir or getattr(config, "model_dir", None))
+    check_spec(embedding_config_spec)
 
 
 def _layouts_saved() -> contextlib.AbstractContextManager[None]:
