@@ -15,9 +15,8 @@ from tensorflow.python.trackable import data_structures
 from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS, beside
-from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.engine.variables import TableVariables, create_variables, default_names
 from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
@@ -169,7 +168,17 @@ class UpdateCount:
 
 
 class TrackedTables(tf.__internal__.tracking.Trackable):
-    """Tables and slots; delayed updates are applied before tables are read or saved."""
+    """Tables and slots; delayed updates are applied before tables are read or saved.
+
+    For subclasses:
+
+    * `_plan`, `_tables` (name -> TableConfig), `_strategy` and `_update_count` are what the
+      constructor got or made of it.
+    * `_build_tables` returns the variables and creates them first if need be. `_variables` and
+      `_saved`, their names in checkpoints, are empty until then. `_building` is the lock to hold
+      while anything else is created.
+    * Override `_complete` and `_forget` if updates are delayed.
+    """
 
     def __init__(self, plan: EmbeddingPlan, tables: Mapping[str, TableConfig],
                  optimizer: TableOptimizer | None, strategy: tf.distribute.Strategy | None):

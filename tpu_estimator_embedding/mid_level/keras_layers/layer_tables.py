@@ -102,7 +102,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self.tables = named_tables(feature_config)
         self._plan = to_plan(feature_config, optimizer, pipelined=pipelined,
                              table_multipliers=table_multipliers)
-        self._can_train = all(table.optimizer for table in self._plan.tables)
+        self._can_train = not self._plan.tables_without_optimizer
         self._replicas, self._batch_size = ReplicaCalls(), batch_size
         check_no_cluster(self._replicas.strategy, "Embedding layers")
         if batch_size is not None:
