@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import tpu_estimator_embedding
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.report import describe_comparison, format_table
+from tpu_estimator_embedding.migration.stages import STAGES
 from tpu_estimator_embedding.migration.verify import life, plan_values, recording, steps
 from tpu_estimator_embedding.migration.verify.recording import (
     ESTIMATOR,
@@ -26,7 +27,7 @@ from tpu_estimator_embedding.migration.verify.steps import Step
 _MODULE = f"{tpu_estimator_embedding.__name__}.migration.verify.recorded_run"
 _LAST_LINES = 15
 # Stage of `migrate` -> kind of training that its programs have.
-_KINDS = {"imports": ESTIMATOR, "tf2": TF2, "layers": TF2, "keras3": KERAS3}
+_KINDS = dict(zip(STAGES, (ESTIMATOR, TF2, TF2, KERAS3), strict=True))
 _CONFIG_FILE = "embedding_config.py"
 
 
