@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import ast
 import importlib.resources
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 import libcst as cst
-from libcst import matchers
 
 from tpu_estimator_embedding.migration import (
     keras3_functions,
@@ -29,6 +28,7 @@ from tpu_estimator_embedding.migration.model_fn_given import GivenModelFn
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.source_file import SourceFile
+from tpu_estimator_embedding.migration.to_tf2 import EstimatorCall
 
 STAGE = "keras3"
 RUNTIME = "keras_training.py"
@@ -45,7 +45,6 @@ _PACKAGE = "tpu_estimator_embedding"
 class Keras3Writer(to_tf2.Writer):
     """Writes a program of this stage."""
 
-    trainer = _TRAINER
     keeps_seeded_draws = False
 
     def run(self, elsewhere: Set[str], inlined: Set[str] = frozenset()) -> bytes:
@@ -134,11 +133,9 @@ class Keras3Writer(to_tf2.Writer):
                                          f"{', '.join(_METHODS[name])}") for argument in odd]
         return found
 
-    def _trainer_call(self, arguments: dict[str, cst.BaseExpression],
-                      config: dict[str, cst.BaseExpression], model_fn: GivenModelFn,
-                      parts: Parts) -> str:
-        given = {**config, **{name: value for name, value in arguments.items()
-                              if not matchers.matches(value, matchers.Name("None"))}}
+    def _trainer_call(self, found: EstimatorCall,
+                      config: Mapping[str, cst.BaseExpression]) -> str:
+        given = {**config, **found.given_arguments()}
         code = self._source.module.code_for_node
         for name in OF_TRAINER:
             if name in given and name not in _ARGUMENTS:
@@ -165,7 +162,7 @@ def _first_use(text: str) -> str:
 
 def writer(source: SourceFile) -> Keras3Writer:
     """Returns the writer of a module."""
-    return Keras3Writer(source, to_tf2.LEGACY)
+    return Keras3Writer(source, to_tf2.LEGACY, _TRAINER)
 
 
 def runtime() -> bytes:
