@@ -89,17 +89,18 @@ class Keras3Writer(to_tf2.Writer):
         except NotSplitError as error:
             return list(error.problems)
         found = []
-        if any(parts.own_parameters):
-            found.append(f"its optimizer uses {sorted({*sum(parts.own_parameters, ())})}, its own "
+        own = {*parts.rate.own_parameters, *parts.optimizer.own_parameters}
+        if own:
+            found.append(f"its optimizer uses {sorted(own)}, its own "
                          "parameters: put their values into params")
-        if parts.gradient_value:
+        if parts.gradients:
             found.append("it changes gradients, which has no counterpart here: delete that, or "
                          "pass `clipnorm` or `global_clipnorm` to the optimizer in what is written")
         name = optimizer.func.attr.value if isinstance(optimizer.func, cst.Attribute) else ""
         if name not in _OPTIMIZERS:
             found.append(f"`{name}` has no counterpart known in full: those that have one are "
                          f"{', '.join(_OPTIMIZERS)}")
-        made = [*parts.rate_statements, *parts.optimizer_statements, parts.rate_value]
+        made = [*parts.rate.statements, *parts.optimizer.statements, parts.rate.value]
         if any(self._names.of_tensorflow(call.func)
                for node in made for call in find_all(node, cst.Call)):
             found.append("a learning rate that depends on the step has no counterpart here")
@@ -110,10 +111,10 @@ class Keras3Writer(to_tf2.Writer):
         made = keras_optimizer.written(optimizer, code)
         self.report(optimizer, "TEE406", made.difference.replace("tf.keras", "keras"))
         self._check_free(parts, given.function)
-        statements = [*parts.rate_statements, *parts.optimizer_statements]
+        statements = [*parts.rate.statements, *parts.optimizer.statements]
         return ["def make_optimizer(params):\n"
                 '    """Returns the optimizer of the dense variables."""\n'
-                f"{self._indented(statements)}    learning_rate = {code(parts.rate_value)}\n"
+                f"{self._indented(statements)}    learning_rate = {code(parts.rate.value)}\n"
                 f"    return {made.call.removeprefix('tf_v2.')}\n"]
 
     def _other_uses(self, given: GivenModelFn, call: cst.Call) -> list[Problem]:

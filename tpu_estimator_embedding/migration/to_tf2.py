@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import libcst as cst
 from libcst import matchers
@@ -39,20 +40,25 @@ from tpu_estimator_embedding.migration.direct_names import (
 )
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.forward_rewrite import (
-    Callables,
     ForwardRewrite,
+    callables_of,
     is_value_of_size,
 )
 from tpu_estimator_embedding.migration.model_fn_given import GivenModelFn
-from tpu_estimator_embedding.migration.model_fn_parts import (
-    OPTIMIZER_PARAMETERS,
-    RATE_PARAMETERS,
-    NotSplitError,
-    Parts,
-)
+from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, holds
+from tpu_estimator_embedding.migration.node_search import (
+    dotted,
+    find_all,
+    holds,
+    replaced,
+    variables_in,
+)
+from tpu_estimator_embedding.migration.optimizer_slice import (
+    OPTIMIZER_PARAMETERS,
+    RATE_PARAMETERS,
+)
 from tpu_estimator_embedding.migration.report import Finding, in_words_of_program
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.train_op import STEP_CALLS
@@ -92,43 +98,49 @@ def rewrite(imports: Rewritten, source: SourceFile | None, stage: str, dense_opt
         make = functools.partial(
             Writer, dense_optimizer=dense_optimizer, trainer=TRAINERS[stage])
     elsewhere = quick_scan.read_by(others, source.path)
-    data, findings = _attempt(make(source), elsewhere)
-    if data is None:
-        data, findings = _with_usual_shapes(source, make, elsewhere, findings)
+    attempt = _attempt(make(source), elsewhere)
+    if attempt.data is None:
+        attempt = _with_usual_shapes(source, make, elsewhere) or attempt
+    data, findings = attempt
     return Rewritten(imports.data if data is None else data, (
         *imports.findings, *(dataclasses.replace(
             finding, message=in_words_of_program(finding, imports.findings))
             for finding in findings)))
 
 
+class _Attempt(NamedTuple):
+    """The text of a program, None if it has an unsupported form, and the findings."""
+
+    data: bytes | None
+    findings: Sequence[Finding]
+
+
 def _attempt(writer: Writer, elsewhere: Set[str], inlined: Set[str] = frozenset(),
-             ) -> tuple[bytes | None, Sequence[Finding]]:
-    """Returns the text of a program, None if it has an unsupported form, and the findings."""
+             ) -> _Attempt:
+    """Writes a program, or reports why it has an unsupported form."""
     try:
         data = writer.run(elsewhere, inlined)
     except NotSplitError as error:
         writer.report_all(error.problems)
         data = None
-    return data, writer.findings
+    return _Attempt(data, writer.findings)
 
 
 def _with_usual_shapes(source: SourceFile, make: Callable[[SourceFile], Writer],
-                       elsewhere: Set[str], findings: Sequence[Finding],
-                       ) -> tuple[bytes | None, Sequence[Finding]]:
-    """Attempts it again with the usual shapes rewritten, as `_attempt`.
+                       elsewhere: Set[str]) -> _Attempt | None:
+    """Attempts it again with the usual shapes rewritten; None if the first one is to be reported.
 
     Args:
         source: the program, which has an unsupported form.
         make: makes a writer.
         elsewhere: as for `Writer.run`.
-        findings: of the first attempt.
     """
     new, inlined = usual_shapes.rewritten(source)
     if new is source:
-        return None, findings
-    data, others = _attempt(make(new), elsewhere, inlined)
-    # What stands in a function is quoted as it was, in the model_fn.
-    return data, findings if data is None and inlined else others
+        return None
+    attempt = _attempt(make(new), elsewhere, inlined)
+    # What stands in a function would be quoted as a part of the model_fn.
+    return None if attempt.data is None and inlined else attempt
 
 
 def other_uses(source: SourceFile) -> list[Finding]:
@@ -159,6 +171,14 @@ class EstimatorCall:
                 if not matchers.matches(value, matchers.Name("None"))}
 
 
+class _WrittenOptimizer(NamedTuple):
+    """The text that makes an optimizer, its kind, and the definitions that the text needs."""
+
+    call: str
+    kind: str
+    definitions: tuple[str, ...]
+
+
 class Writer:
     """Writes a program of a stage of TF2.
 
@@ -179,7 +199,7 @@ class Writer:
         self._is_keras = dense_optimizer == KERAS
         self._source = source
         self._names = Names(source.module)
-        self._callables = _callables(source.module, self._names)
+        self._callables = callables_of(source.module, self._names)
         self.findings: list[Finding] = []
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
@@ -268,13 +288,13 @@ class Writer:
         classes = self._changing_trainer(parts)
         before: dict[cst.CSTNode, list[str]] = {}
         if place is function:
-            replaced = {function: [forward, *below, *classes]}
+            functions = {function: [forward, *below, *classes]}
         elif found.model_fn.is_method:
-            replaced, before = {function: [forward, *below]}, {place: classes}
+            functions, before = {function: [forward, *below]}, {place: classes}
         else:
-            replaced, before = {function: [forward]}, {place: [*below, *classes]}
+            functions, before = {function: [forward]}, {place: [*below, *classes]}
         return module.visit(ForwardRewrite(
-            {found.call: self._trainer_call(found, config)}, replaced, before, self._callables))
+            {found.call: self._trainer_call(found, config)}, functions, before, self._callables))
 
     def _forward(self, parts: Parts, function: cst.FunctionDef) -> str:
         """Returns the text that replaces the model_fn."""
@@ -365,7 +385,7 @@ class Writer:
             return None
         start, end = (self._source.start(node).line for node in (lines[0], call))
         between = any(start < self._source.start(node).line < end
-                      for used in model_fn_parts.names_in(lines[0].value)
+                      for used in variables_in(lines[0].value)
                       for one in scope[used] if (node := getattr(one, "node", None)) is not None)
         return None if between else lines[0].value
 
@@ -374,11 +394,10 @@ class Writer:
         """Returns the text that replaces the call of TPUEstimator."""
         given, model_fn = {**config, **found.given_arguments()}, found.model_fn
         code = self._source.module.code_for_node
-        called = _CHANGING if found.parts.gradient_value else self._trainer
-        of_rate, of_optimizer = found.parts.own_parameters
+        called = _CHANGING if found.parts.gradients else self._trainer
         written = [code(given["model_fn"]), "embedding_config",
-                   model_fn.called("make_optimizer", of_optimizer),
-                   model_fn.called("dense_learning_rate", of_rate)]
+                   model_fn.called("make_optimizer", found.parts.optimizer.own_parameters),
+                   model_fn.called("dense_learning_rate", found.parts.rate.own_parameters)]
         if len(", ".join(written)) < _LINE:
             written = [", ".join(written)]
         written += [f"{name}={code(given[name])}" for name in OF_TRAINER if name in given]
@@ -388,30 +407,32 @@ class Writer:
     def _definitions(self, parts: Parts, given: GivenModelFn) -> list[str]:
         """Returns the definitions below the function of the forward pass."""
         code = self._source.module.code_for_node
-        made, kind, others = self._optimizer(parts)
+        made = self._optimizer(parts)
         self._check_free(parts, given.function)
-        of_rate, of_optimizer = parts.own_parameters
         marks = "".join(f"# Manual step TEE404: {finding.message}.\n" for finding in self.findings
                         if finding.code == "TEE404")
+        of_rate = given.parameters(RATE_PARAMETERS, parts.rate.own_parameters)
+        of_optimizer = given.parameters(OPTIMIZER_PARAMETERS, parts.optimizer.own_parameters)
         return [
-            f"{marks}def dense_learning_rate({given.parameters(RATE_PARAMETERS, of_rate)}):\n"
+            f"{marks}def dense_learning_rate({of_rate}):\n"
             f"    \"\"\"Returns the learning rate of a step, as model_fn computed it.\"\"\"\n"
-            f"{self._indented(map(self._with_step, parts.rate_statements))}"
-            f"    return {code(self._with_step(parts.rate_value))}\n",
-            f"def make_optimizer({given.parameters(OPTIMIZER_PARAMETERS, of_optimizer)}):\n"
-            f"    \"\"\"Returns the {kind} optimizer of the dense variables.\"\"\"\n"
-            f"{self._indented(parts.optimizer_statements)}    return {made}\n", *others]
+            f"{self._indented(map(self._with_step, parts.rate.statements))}"
+            f"    return {code(self._with_step(parts.rate.value))}\n",
+            f"def make_optimizer({of_optimizer}):\n"
+            f"    \"\"\"Returns the {made.kind} optimizer of the dense variables.\"\"\"\n"
+            f"{self._indented(parts.optimizer.statements)}    return {made.call}\n",
+            *made.definitions]
 
     def _changing_trainer(self, parts: Parts) -> list[str]:
         """Returns the class that changes gradients, if model_fn did."""
-        if not parts.gradient_value:
+        if parts.gradients is None:
             return []
-        body = self._indented(parts.gradient_statements)
+        body = self._indented(parts.gradients.statements)
         return [f"class {_CHANGING}({self._trainer}):\n"
                 '    """Changes the gradients of dense variables as model_fn did."""\n\n'
                 "    def transform_gradients(self, gradients, variables):\n"
                 + "".join(f"    {line}\n" for line in body.splitlines())
-                + f"        return {parts.gradient_value}\n"]
+                + f"        return {parts.gradients.value}\n"]
 
     def _indented(self, statements: Iterable[cst.CSTNode]) -> str:
         """Returns statements of a model_fn as the body of a function."""
@@ -421,18 +442,20 @@ class Writer:
                        if line != "global_step = global_step")
 
     def _with_step(self, node: cst.CSTNode) -> cst.CSTNode:
-        found = node.visit(_WithStep(self._names))
+        """Returns a node with the argument `global_step` in the place of the step of the graph."""
+        steps = [call for call in find_all(node, cst.Call)
+                 if self._names.of_tensorflow(call.func) in STEP_CALLS]
+        [found] = replaced([node], {call: cst.Name("global_step") for call in steps})
         assert isinstance(found, cst.CSTNode)
         return found
 
-    def _optimizer(self, parts: Parts) -> tuple[str, str, list[str]]:
-        """Returns what makes it, its kind, and what else the program needs."""
+    def _optimizer(self, parts: Parts) -> _WrittenOptimizer:
         code = self._source.module.code_for_node
         if not self._is_keras:
-            return code(parts.optimizer_value), "legacy", []
+            return _WrittenOptimizer(code(parts.optimizer.value), "legacy", ())
         made = keras_optimizer.written(self._only_optimizer(parts), code)
         self.report(parts.optimizers[0], "TEE406", made.difference)
-        return made.call, "Keras", [made.definitions]
+        return _WrittenOptimizer(made.call, "Keras", (made.definitions,))
 
     def _only_optimizer(self, parts: Parts) -> cst.Call:
         """Returns the optimizer.
@@ -440,7 +463,7 @@ class Writer:
         Raises:
             NotSplitError: there are several to choose from, or gradients are changed.
         """
-        if not matchers.matches(parts.optimizer_value, matchers.Call()):
+        if not matchers.matches(parts.optimizer.value, matchers.Call()):
             raise NotSplitError("conditions choose its optimizer: keep one to replace it by one of "
                                 "Keras", parts.optimizers[0])
         return parts.optimizers[0]
@@ -450,24 +473,15 @@ class Writer:
         around = [node for node in find_all(self._source.module, cst.FunctionDef)
                   if node is not function and holds(node, function)]
         local = {name for node in around for name in model_fn_parts.bound_names(node, function)}
-        used = local & {name for node in (*parts.optimizers, *parts.rate_statements,
-                                          *parts.optimizer_statements,
-                                          *parts.gradient_statements)
-                        for name in model_fn_parts.names_in(node)}
+        of_gradients = parts.gradients.statements if parts.gradients else ()
+        used = local & {name for node in (*parts.optimizers, *parts.rate.statements,
+                                          *parts.optimizer.statements, *of_gradients)
+                        for name in variables_in(node)}
         if used:
             raise NotSplitError(f"its optimizer uses {sorted(used)} of the function around it: "
                                 "give the values in `params` of TPUEstimator, or give it a "
                                 "`functools.partial` of a function of the module",
                                 parts.optimizers[0])
-
-
-def _callables(module: cst.Module, names: Names) -> Callables:
-    """Returns what is called in a module and is one name of TensorFlow wherever it stands."""
-    found: dict[tuple[str, ...], set[str]] = {}
-    for call in find_all(module, cst.Call):
-        if words := dotted(call.func):
-            found.setdefault(words, set()).add(names.of_tensorflow(call.func))
-    return {words: next(iter(one)) for words, one in found.items() if len(one) == 1}
 
 
 def _computed_twice(config: Mapping[str, cst.BaseExpression],
@@ -488,15 +502,3 @@ def _dedented(text: str) -> str:
     lines = text.strip("\n").splitlines()
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     return "\n".join(line[indent:] for line in lines)
-
-
-class _WithStep(cst.CSTTransformer):
-    """Replaces the global step of the graph by the argument `global_step`."""
-
-    def __init__(self, names: Names) -> None:
-        super().__init__()
-        self._names = names
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        is_step = self._names.of_tensorflow(original_node.func) in STEP_CALLS
-        return cst.Name("global_step") if is_step else updated_node
