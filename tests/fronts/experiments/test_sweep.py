@@ -59,7 +59,8 @@ def test_prints_a_row_for_every_setting_and_says_what_failed(finished, out):
     assert "steps to ≥ 0.7" in finished.stdout
     assert "1 of 2; ValueError: this seed brings bad luck (exit status 1)" in finished.stdout
     assert f"its log: {out}/runs/multiplier=0,seed=1/log.txt" in finished.stdout
-    assert f"report   {out}/report.html" in finished.stdout
+    assert f"report   {out}/report.html\nresults  {out}/results.csv\n" in finished.stdout
+    assert "other run" not in finished.stdout
 
 
 def test_multiplier_0_leaves_tables_and_slots_as_they_were(out):
@@ -124,9 +125,12 @@ def test_same_command_runs_only_what_is_missing_and_another_program_is_refused(d
     assert done.returncode == 0, done.stderr
     assert (model(out, 1) / "checkpoint").stat().st_mtime_ns == kept
     assert (out / "report.html").exists()
+    assert f"2 other runs in {out} are not in this report. To have all" in done.stdout
     other = run("sweep", *OPTIONS, "--evaluations", "1", cwd=directory)
     assert other.returncode == 2
-    assert "as in the sweep" in other.stderr and "Or choose another --out." in other.stderr
+    words = f"{PROGRAM} --seed '{{seed}}' --steps 40"
+    assert (f"{out} has a sweep of {words}, and this one is of {words} --evaluations 1. Choose "
+            "another --out.\n") in other.stderr
 
 
 def test_metric_is_checked_against_the_runs_that_there_are_before_others_start(directory, out):
@@ -258,6 +262,7 @@ def test_program_that_cannot_be_swept_reports_why_and_stops(tmp_path):
 
 @pytest.mark.parametrize("arguments, sentence", [
     (["--multiplier", "wramup:5"], "Nearest to 'wramup': warmup"),
+    ([], "A sweep of one run compares nothing. Pass values of --multiplier"),
     (["--multiplier", "1", "--seeds", "0"], "`seeds` must be an int of at least 1, got 0"),
     (["--multiplier", "1", "--jobs", "1000"], "`--jobs` must be at most"),
     (["--clipping-limit", "0"], "`clipping_limit` must be above 0, got 0.0"),
