@@ -365,7 +365,8 @@ class Writer:
             return
         call = random_draws.unseeded(self._source.module, self._names)
         if call is not None:
-            what = f"`{text_of(call)[:60]}` draws initial values without a seed"
+            what = (f"`{text_of(call.func)}(...)` on line {self._source.start(call).line} draws "
+                    "initial values without a seed")
         elif not random_draws.makes_tables(self._source.module):
             what = "the tables, which another module makes, may draw initial values without one"
         elif not self.keeps_seeded_draws:
@@ -380,8 +381,9 @@ class Writer:
         if self.keeps_seeded_draws:
             return
         for call in random_draws.seeded(self._source.module, self._names):
-            self.report(call, "TEE411", f"`{text_of(call)[:60]}` draws the same values in every "
-                        "run of the legacy program; Keras 3 draws other values from the same seed")
+            self.report(call, "TEE411", f"`{text_of(call.func)}(...)` draws the same values in "
+                        "every run of the legacy program; Keras 3 draws other values from the "
+                        "same seed")
 
     def _assigned(self, name: cst.Name, call: cst.Call) -> cst.BaseExpression | None:
         """Returns the only value of a variable, if it can be written in its place."""
