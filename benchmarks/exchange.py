@@ -9,8 +9,8 @@ import tensorflow as tf
 from benchmarks.batches import Batch, make_batches
 from benchmarks.workloads import W, Workload
 from tpu_estimator_embedding.engine.enqueue_data import RaggedEnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import prepare_replicas
 from tpu_estimator_embedding.engine.step import StepGradients, StepIds
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer

@@ -19,8 +19,7 @@ from tpu_estimator_embedding import cli
 
 LIST = pathlib.Path(__file__).with_suffix(".txt")
 INTERNAL = ("tpu_estimator_embedding.compat.upstream",
-            "tpu_estimator_embedding.config.optimization_parameters",  # the package exports them
-            "tpu_estimator_embedding.engine.partitioned_embedding")
+            "tpu_estimator_embedding.config.optimization_parameters")  # the package exports them
 ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent
 
 

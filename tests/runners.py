@@ -11,13 +11,10 @@ import tensorflow as tf
 from tests.spec import oracle
 from tpu_estimator_embedding.config.optimization_parameters import PARAMETERS
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-    default_names,
-    prepare_replicas,
-    split_activations,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.stacked_activations import split_activations
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
+from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.optimizers.registry import rule_named, rules
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan

@@ -16,9 +16,9 @@ No function here loads TensorFlow, and memory holds a few blocks of rows, regard
 `reading` reads a checkpoint of any format into `contents`; `conversion` writes it in another one,
 `comparison`, `inspection` and `extraction` look into it. A format is `tf2_format`,
 `keras_rs_format`, `npz_format`, or the names of TPUEstimator (`names`) in a `bundle`, TensorFlow's
-files. `table_layouts` describes the order of a table's rows. `savers`, `table_saver` and
-`moved_rows` run in TensorFlow programs: they save and restore tables with their layouts, the second
-one piece by piece.
+files. `table_layouts` describes the order of a table's rows. `saver_patches`, `moved_rows` and the
+modules with `save` in their names run in TensorFlow programs: they save and restore tables with
+their layouts, `in_place_saver`, `export_saver` and `background_save` piece by piece.
 """
 
 import importlib

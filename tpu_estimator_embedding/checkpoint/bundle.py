@@ -102,7 +102,7 @@ class Piece:
         while buffer:
             count = file.readinto(buffer)
             if not count:
-                raise ValueError(f"`checkpoint` must be whole, got {self.path} truncated.")
+                raise ValueError(f"`checkpoint` must be intact, got {self.path} truncated.")
             buffer = buffer[count:]
 
     def _extend(self, buffer: memoryview) -> None:
@@ -114,9 +114,9 @@ class Piece:
     def _check(self, masked_crc: int) -> None:
         if masked_crc != self.entry.masked_crc:
             self._checked = self._crc = 0
-            raise ValueError(f"`checkpoint` must be as it was written, got {self.path} with a "
-                             f"changed byte: the checksum of bytes {self.entry.offset} to "
-                             f"{self.entry.offset + self.entry.size} does not match.")
+            raise ValueError(f"`checkpoint` must not be corrupt, got {self.path}: the checksum of "
+                             f"bytes {self.entry.offset} to {self.entry.offset + self.entry.size} "
+                             "does not match.")
 
     def _check_all(self) -> None:
         self._checked = self._crc = 0
@@ -211,9 +211,9 @@ def read_bundle(prefix: pathlib.Path) -> dict[str, BundleTensor]:
     if not index.exists():
         sharded = prefix.parent.glob(f"{glob.escape(prefix.name)}-?????-of-?????")
         if prefix.is_file() or any(sharded):
-            raise ValueError(f"`checkpoint` must have the files that TensorFlow writes today, got "
-                             f"{prefix} of the former format V1. Restore it with a "
-                             "tf.compat.v1.train.Saver, and save it with another, which writes V2.")
+            raise ValueError(f"`checkpoint` must have format V2, got {prefix} in the former format "
+                             "V1. Restore it with a tf.compat.v1.train.Saver and save it with a "
+                             "new one, which writes V2.")
         raise FileNotFoundError(f"`checkpoint` must be the path of a checkpoint, got {prefix}, "
                                 f"where {index.name} is missing.")
     try:
@@ -222,7 +222,7 @@ def read_bundle(prefix: pathlib.Path) -> dict[str, BundleTensor]:
         entries = {key: parse_entry(value) for key, value in items.items()}
         _check_places(entries, shards)
     except ValueError as error:
-        raise ValueError(f"`checkpoint` must be a whole checkpoint of TensorFlow, got {index}: "
+        raise ValueError(f"`checkpoint` must be an intact TensorFlow checkpoint, got {index}: "
                          f"{error}.") from error
     files = [data_file(prefix, shard, shards) for shard in range(shards)]
     _check_files(files, entries)
@@ -246,7 +246,7 @@ def _check_files(files: list[pathlib.Path], entries: Mapping[bytes, Entry]) -> N
                       if entry.shard == shard), default=0)
         found = path.stat().st_size
         if found < needed:
-            raise ValueError(f"`checkpoint` must be whole, got {path} truncated: it has {found} "
+            raise ValueError(f"`checkpoint` must be intact, got {path} truncated: it has {found} "
                              f"bytes of {needed}.")
 
 

@@ -193,7 +193,7 @@ def parse_index(content: bytes) -> dict[bytes, bytes]:
     """
     start = len(content) - _FOOTER_SIZE
     if start < 0 or content[-len(_MAGIC):] != _MAGIC:
-        raise ValueError("it does not end as an index file ends: it is truncated or foreign")
+        raise ValueError("it is truncated, or not an index file")
     meta, position = _read_handle(content, start)
     index, position = _read_handle(content, position)
     if content[start:] != _footer(meta, index):
@@ -256,7 +256,8 @@ def _block_items(content: bytes, handle: Handle) -> Iterator[tuple[bytes, bytes]
             "<I", stored)[0]:
         raise ValueError("the checksum of a block does not match")
     if content[end] != 0:
-        raise ValueError(f"a block is compressed (kind {content[end]}), which checkpoints are not")
+        raise ValueError(f"a block is compressed (kind {content[end]}), but blocks of checkpoints "
+                         "never are")
     block = content[offset:end]
     restarts = int.from_bytes(block[-4:], "little")
     position, limit, key = 0, size - 4 * (restarts + 1), b""
@@ -269,7 +270,7 @@ def _block_items(content: bytes, handle: Handle) -> Iterator[tuple[bytes, bytes]
         yield key, block[position:position + length]
         position += length
     if position != limit:
-        raise ValueError("the items of a block do not fill it")
+        raise ValueError("the entries of a block do not span it exactly")
 
 
 def encode_strings(texts: Sequence[bytes]) -> tuple[bytes, int]:
@@ -354,4 +355,4 @@ def read_varint(content: bytes, position: int) -> tuple[int, int]:
         if byte < 128:
             return value, position
         shift += 7
-    raise ValueError("a varint has no end")
+    raise ValueError("a varint is unterminated")

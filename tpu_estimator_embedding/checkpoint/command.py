@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint import formats
 from tpu_estimator_embedding.json_text import json_text
 
 if TYPE_CHECKING:  # slow imports that most commands do not need
@@ -22,7 +23,7 @@ __all__ = ["DESCRIPTION", "add_arguments", "run"]
 DESCRIPTION = """\
 Inspects, converts, compares and extracts checkpoints with embedding tables. No
 command loads TensorFlow; memory holds a few blocks of rows, regardless of table
-sizes. Outputs get their names when they are complete, and nothing is overwritten.
+sizes. An output gets its name once it is complete; no existing file is overwritten.
 """
 
 PROGRAM = "tpu-estimator-embedding checkpoint"
@@ -45,8 +46,6 @@ _LEFT_OUT = "done, except for the variables listed as left out"
 _STATUSES = {
     "inspect": ("done", ""), "convert": ("done", _LEFT_OUT), "reshard": ("done", _LEFT_OUT),
     "compare": ("they agree", "they differ"), "extract": ("done", "")}
-
-_FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax", "npz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,14 +85,14 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("facts that a checkpoint does not contain")
     group.add_argument("--from-hosts", type=checks.read_positive_int, metavar="H",
                        help="a TPU wrote it with partition_strategy='mod' on H hosts")
-    group.add_argument("--tables", metavar="KEY,...", help="keys of the tables of a v1 "
-                       "checkpoint without a record of layouts; default: recognized by names")
+    group.add_argument("--tables", metavar="KEY,...", help="keys of the tables of a v1 checkpoint "
+                       "without a layout record; default: recognized by names")
     group.add_argument("--names", metavar="FILE.json", help="names of tables in TF2, and paths "
                        'of other variables: {"dense/kernel": "model/dense/kernel"}')
     group.add_argument("--object", action="append", default=[], metavar="PATH",
                        help="path of an object with tables in a TF2 checkpoint")
-    group.add_argument("--from-sparse-cores", metavar="DEVICESxCORES", help="keras-rs-jax: the "
-                       "tables were on so many devices with so many SparseCores each, 4x2")
+    group.add_argument("--from-sparse-cores", metavar="DEVICESxCORES", help="keras-rs-jax: "
+                       "devices, and SparseCores of each, that held the tables, such as 4x2")
     group.add_argument("--stacks", metavar="FILE.json", help="sizes of the tables on SparseCores: "
                        '{"TABLE": [ROWS, DIM]}, or with the stacks, {"STACK": {"TABLE": ...}}')
     group.add_argument("--optimizer", action="append", default=[], metavar="TABLE=OPTIMIZER",
@@ -102,14 +101,14 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_from(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", dest="from_", choices=_FORMATS,
+    parser.add_argument("--from", dest="from_", choices=formats.NAMES,
                         help="the format that the checkpoint must have; default: any")
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     _add_from(parser)
     parser.add_argument("--quick", action="store_true", help="read no values")
-    parser.add_argument("--all", action="store_true", help="list all other variables, too")
+    parser.add_argument("--all", action="store_true", help="also list all other variables")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--histogram", type=pathlib.Path, metavar="FILE",
                         help="draw a histogram of the row norms of every table: .png, .svg or .pdf")
@@ -122,14 +121,15 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_output(parser)
     _add_from(parser)
-    parser.add_argument("--to", choices=_FORMATS, help="default: the format that it has")
+    parser.add_argument("--to", choices=formats.NAMES, help="default: the format that it has")
     parser.add_argument("--template", metavar="CHECKPOINT", help="checkpoint of the TF2 or Keras "
                         "program that will restore the output; the output gets its structure")
     parser.add_argument("--sparse-cores", metavar="DEVICESxCORES", help="keras-rs-jax: devices, "
                         "and SparseCores of each, that the template was built for, such as 4x2")
     parser.add_argument("--hosts", type=checks.read_positive_int, metavar="M",
-                        help="v1: hosts that share the tables")
-    parser.add_argument("--partition", choices=("div", "mod"), help="v1: how they share them")
+                        help="v1: number of hosts that share the tables")
+    parser.add_argument("--partition", choices=("div", "mod"), help="v1: how the rows are split "
+                        "over the hosts")
     parser.add_argument("--resize", action="append", default=[], metavar="TABLE=ROWS",
                         help="another vocabulary size")
     parser.add_argument("--initializer", action="append", default=[],

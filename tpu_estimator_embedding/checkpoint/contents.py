@@ -69,8 +69,7 @@ class CheckpointContents:
 
     Attributes:
         path: path of the checkpoint.
-        form: "v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax"
-            or "npz".
+        form: "v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax" or "npz".
         tables: name -> table.
         variables: name -> variable, for all other variables including the global step.
         others: keys that belong to the format itself, such as its object graph.
@@ -97,3 +96,30 @@ class CheckpointContents:
         """The global step; None if the checkpoint does not contain it."""
         step = self.variables.get(GLOBAL_STEP)
         return None if step is None else int(step.read())
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertedTensors:
+    """The output of a conversion.
+
+    Attributes:
+        tensors: key -> tensor.
+        left_out: names of variables of the source that the template does not have.
+        kept: names of variables of the template that the source does not have.
+    """
+
+    tensors: Mapping[str, StoredTensor]
+    left_out: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    def check_shapes(self, template: Mapping[str, StoredTensor]) -> None:
+        """Raises ValueError unless values have the shapes and types of the template."""
+        for key, tensor in self.tensors.items():
+            found = template[key]
+            if tensor.shape != found.shape:
+                raise ValueError(f"{key!r} has the shape {list(found.shape)} in the template, but "
+                                 f"{list(tensor.shape)} in the checkpoint. `--resize TABLE=ROWS` "
+                                 "changes the rows of a table.")
+            if tensor.dtype != found.dtype:
+                raise ValueError(f"{key!r} has TensorFlow's DataType {found.dtype} in the "
+                                 f"template, but {tensor.dtype} in the checkpoint.")

@@ -12,7 +12,7 @@ import numpy as np
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint import sparse_core_layout
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle, write_bundle
-from tpu_estimator_embedding.checkpoint.contents import CheckpointContents, Table
+from tpu_estimator_embedding.checkpoint.contents import CheckpointContents, ConvertedTensors, Table
 from tpu_estimator_embedding.checkpoint.files import (
     check_absent,
     check_output,
@@ -22,6 +22,7 @@ from tpu_estimator_embedding.checkpoint.files import (
     progress_bar,
     write_state,
 )
+from tpu_estimator_embedding.checkpoint.formats import FORMATS, NAMES
 from tpu_estimator_embedding.checkpoint.keras_rs_format import keras_rs_tensors
 from tpu_estimator_embedding.checkpoint.names import Names, slots_of, unique
 from tpu_estimator_embedding.checkpoint.npz_format import write_npz
@@ -32,12 +33,7 @@ from tpu_estimator_embedding.checkpoint.orbax_format import (
     keras_rs_jax_tensors,
     output_directory,
 )
-from tpu_estimator_embedding.checkpoint.reading import (
-    FORMATS,
-    Reading,
-    check_used,
-    read_checkpoint,
-)
+from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
 from tpu_estimator_embedding.checkpoint.resizing import Resize, resize_table
 from tpu_estimator_embedding.checkpoint.sparse_core_layout import SparseCores
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, TextTensor
@@ -48,8 +44,6 @@ from tpu_estimator_embedding.checkpoint.table_layouts import (
 )
 from tpu_estimator_embedding.checkpoint.tf2_format import (
     GRAPH_KEY,
-    ConvertedTensors,
-    check_same_shapes,
     fill_template,
     tf2_tensors,
 )
@@ -57,13 +51,6 @@ from tpu_estimator_embedding.checkpoint.tf2_format import (
 StrPath = str | os.PathLike[str]
 Partitioning = tuple[int, str]  # number of hosts, partition strategy
 
-_NAMED_FORMATS = ("v1", "npz")  # with the names of TPUEstimator
-_WHOLE_FORMATS = ("npz", "keras-rs-jax")  # one file or directory, without an index beside it
-# How a Keras program writes the template of a format, after its model was built and compiled.
-_TEMPLATES = {
-    "keras-rs": "tf.train.Checkpoint(model=model).save('template')",
-    "keras-rs-jax": "with orbax.checkpoint.StandardCheckpointer() as checkpointer: "
-                    "checkpointer.save(path, model.get_state_tree())"}
 # What TensorFlow accepts in a graph, without the parts `.` and `..`.
 _VARIABLE_NAME = re.compile(
     r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9.][\w.>-]*(?:/[\w.>-]+)*", re.ASCII)
@@ -127,7 +114,7 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
         ValueError: if an argument is invalid, or the checkpoint is damaged or in another format.
     """
     if to is not None:
-        checks.check_one_of("to", FORMATS, to)
+        checks.check_one_of("to", NAMES, to)
     checks.check_type((Mapping, type(None)), "resize",
                       "a mapping of tables to numbers of rows, or None", resize)
     table_names = Names(names)
@@ -140,12 +127,12 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     _check_names(table_names, contents, to, template)
     contents = _changed(contents, _by_former_name(resize or {}, contents, table_names),
                         global_step, without_slots)
-    outputs = _converted(contents, to, table_names, template, reading or Reading(), cores)
-    path = _output_path(local_path("output", output), to, contents)
-    check_absent([path if to in _WHOLE_FORMATS else index_file(path)])
     place = _orbax_template(contents, to, template)
+    outputs = _converted(contents, to, table_names, template, place, reading or Reading(), cores)
+    path = _output_path(local_path("output", output), to, contents)
+    check_absent([path if FORMATS[to].is_whole else index_file(path)])
     _write(path, to, contents, outputs, layout, place, progress)
-    is_newest = to not in _WHOLE_FORMATS and write_state(path)
+    is_newest = not FORMATS[to].is_whole and write_state(path)
     return Conversion(path, contents, outputs.left_out, outputs.kept, is_newest)
 
 
@@ -171,13 +158,13 @@ def reshard(checkpoint: StrPath, output: StrPath, num_hosts: int, partition_stra
 
 def _check_combination(format: str, to: str, template: StrPath | None,
                        layout: Partitioning | None) -> None:
-    if template is not None and to in _NAMED_FORMATS:
+    if template is not None and FORMATS[to].has_estimator_names:
         raise ValueError(f"`template` does not apply where `to` is {to!r}, got {str(template)!r}. "
                          "Leave it out.")
-    if template is None and to in _TEMPLATES and to != format:
+    if template is None and FORMATS[to].template and to != format:
         raise ValueError(f"`template` is required to convert {format!r} to {to!r}: a "
                          "checkpoint of the Keras model. Write one in the Keras program, after the "
-                         f"model was built and compiled: {_TEMPLATES[to]}.")
+                         f"model was built and compiled: {FORMATS[to].template}.")
     if layout is not None:
         if to != "v1":
             raise ValueError(f"`layout` applies only where `to` is 'v1', got {layout} where `to` "
@@ -196,8 +183,9 @@ def _sparse_cores(given: tuple[int, int] | None, contents: CheckpointContents, t
         raise ValueError(f"`sparse_cores` applies only where `to` is 'keras-rs-jax', got {given} "
                          f"where `to` is {to!r}. Leave it out.")
     if template is None and contents.sparse_cores != cores:
-        raise ValueError(f"`template` is required for `sparse_cores`, got {given} without one: a "
-                         f"checkpoint of the model on these. Write one: {_TEMPLATES[to]}.")
+        raise ValueError("`sparse_cores` requires `template`, a checkpoint of the model on these "
+                         f"SparseCores, got {given} without one. Write one: "
+                         f"{FORMATS[to].template}.")
     return cores
 
 
@@ -209,7 +197,7 @@ def _check_stacks(reading: Reading | None, contents: CheckpointContents,
         return
     if cores is None:
         raise ValueError(f"`stacks` applies only to tables on SparseCores, got {dict(stacks)}. "
-                         "Leave it out, or pass `sparse_cores`, too.")
+                         "Leave it out, or also pass `sparse_cores`.")
     tables = names.tables(contents.tables)
     unknown = sorted(sparse_core_layout.parse_stacks(stacks)[0].keys() - tables.keys())
     checks.check(not unknown, "stacks", f"made of the tables {sorted(tables)}", unknown)
@@ -218,12 +206,14 @@ def _check_stacks(reading: Reading | None, contents: CheckpointContents,
 def _check_names(names: Names, contents: CheckpointContents, to: str,
                  template: StrPath | None) -> None:
     """Raises ValueError if a name would have no effect, or no variable of v1 can have it."""
-    same = {to, contents.form} <= set(_NAMED_FORMATS) or contents.form == to and template is None
+    is_named = FORMATS[to].has_estimator_names
+    same = (is_named and FORMATS[contents.form].has_estimator_names
+            or contents.form == to and template is None)
     if names.given and same:
         raise ValueError(f"`names` has no effect from {contents.form!r} to {to!r}, which have the "
                          f"same names, got {dict(names.given)}. Leave it out.")
     names.check_known(contents.tables, contents.variables)
-    if to not in _NAMED_FORMATS:
+    if not is_named:
         return
     unused = {name: path for name, path in names.given.items() if contents.paths.get(path) != name}
     if unused:
@@ -233,10 +223,11 @@ def _check_names(names: Names, contents: CheckpointContents, to: str,
                          "'/.ATTRIBUTES/VARIABLE_VALUE'.")
     for name in names.given:
         if not _VARIABLE_NAME.fullmatch(name) or name in _RESERVED:
-            raise ValueError(f"`names` has {name!r}, which no variable of TPUEstimator can have.")
+            raise ValueError(f"`names` has {name!r}, which is not a valid name for a variable of "
+                             "TPUEstimator.")
 
 
-def _v1_tensors(contents: CheckpointContents) -> ConvertedTensors:
+def _named_tensors(contents: CheckpointContents) -> ConvertedTensors:
     """Returns the tensors of the contents under their names in TPUEstimator."""
     keys = {name: [table.key(slot) for slot, _ in table.tensors()]
             for name, table in contents.tables.items()}
@@ -290,18 +281,18 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
 
 
 def _converted(contents: CheckpointContents, to: str, names: Names, template: StrPath | None,
-               reading: Reading, cores: SparseCores | None) -> ConvertedTensors:
-    if to in _NAMED_FORMATS:
+               place: OrbaxDirectory | None, reading: Reading,
+               cores: SparseCores | None) -> ConvertedTensors:
+    if FORMATS[to].has_estimator_names:
         if to == "v1" and "global_step" not in contents.variables:
             raise ValueError(f"{contents.path} has no global step, without which TPUEstimator "
                              "restores nothing. Pass the step as `global_step` "
                              "(`--global-step`).")
-        return _v1_tensors(contents)
-    place = _orbax_template(contents, to, template)
+        return _named_tensors(contents)
     if place is not None:
         outputs = keras_rs_jax_tensors(contents, place, names, cores, reading.stacks)
         if template is not None:
-            check_shapes(outputs.tensors, place)
+            check_shapes(outputs, place)
         return outputs
     if template is None and contents.form != to:
         return tf2_tensors(contents, to, names)
@@ -314,7 +305,7 @@ def _converted(contents: CheckpointContents, to: str, names: Names, template: St
     outputs = keras_rs_tensors(contents, tensors, names) if to == "keras-rs" else fill_template(
         contents, tensors, names, reading.objects)
     if template is not None:
-        check_same_shapes(outputs.tensors, tensors)
+        outputs.check_shapes(tensors)
     return outputs
 
 
@@ -333,7 +324,7 @@ def _write(path: pathlib.Path, to: str, contents: CheckpointContents, outputs: C
         if place is not None:
             write_orbax(path, place, outputs.tensors, bar.update)
             return
-        if to not in _NAMED_FORMATS:
+        if not FORMATS[to].has_estimator_names:
             write_bundle(path, outputs.tensors, {}, bar.update)
             return
         layouts = {table.key(slot): _layout(table, layout if to == "v1" else (1, "div"))
@@ -344,7 +335,7 @@ def _write(path: pathlib.Path, to: str, contents: CheckpointContents, outputs: C
         else:
             tensors = unique([*outputs.tensors.items(),
                               (TABLE_LAYOUTS_KEY, TextTensor(record.encode()))],
-                             "names", "other than that of the record of layouts")
+                             "names", "different from that of the layout record")
             write_bundle(path, tensors, layouts, bar.update)
 
 

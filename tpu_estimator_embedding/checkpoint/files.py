@@ -43,7 +43,7 @@ def local_path(argument: str, path: str | os.PathLike[str]) -> pathlib.Path:
             `gs://bucket/model`.
     """
     checks.check_type((str, os.PathLike), argument, "a path", path)
-    checks.check(os.fspath(path) != "", argument, "a path of at least one character", "",
+    checks.check(os.fspath(path) != "", argument, "a non-empty path", "",
                  "'.' is the current directory.")
     checks.check("://" not in os.fspath(path), argument, "a path on this machine", os.fspath(path),
                  "Copy the files, with a tool of the storage service or tf.io.gfile.copy.")
@@ -56,7 +56,7 @@ def check_output(prefix: pathlib.Path) -> None:
     `find_checkpoint` takes names of files for the checkpoint that they belong to.
     """
     if _FILE_ENDING.search(prefix.name) or prefix.name in (STATE_FILE, ""):
-        raise ValueError(f"`output` must be the name of a checkpoint without the ending of a file, "
+        raise ValueError("`output` must be the prefix of a checkpoint without a file extension, "
                          f"such as model.ckpt-100, got {prefix}.")
 
 
@@ -229,7 +229,7 @@ def check_absent(paths: Sequence[pathlib.Path]) -> None:
     """Raises FileExistsError if one of the files exists."""
     for path in paths:
         if os.path.lexists(path):  # also a symbolic link to nothing
-            raise FileExistsError(f"`output` must be a new name, got {path}, which exists.")
+            raise FileExistsError(f"`output` must be a new name, got {path}, which already exists.")
 
 
 def _unfinished(path: pathlib.Path, process: int | str) -> pathlib.Path:
@@ -262,7 +262,7 @@ def _remove_left_overs(paths: Sequence[pathlib.Path]) -> None:
                 one.unlink()
     removed = [one.name for one in found if not os.path.lexists(one)]
     if removed:
-        _LOG.warning("Removed from %s what killed conversions had left behind: %s.",
+        _LOG.warning("Removed leftovers of killed conversions from %s: %s.",
                      paths[0].parent, ", ".join(removed))
 
 

@@ -11,6 +11,7 @@ from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.files import check_absent, new_files, progress_bar
+from tpu_estimator_embedding.checkpoint.formats import FORMATS
 from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS, Names
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
 from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
@@ -128,8 +129,7 @@ class CheckpointReport:
 
     Attributes:
         path: path of the checkpoint.
-        form: "v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax"
-            or "npz".
+        form: "v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax" or "npz".
         global_step: its step; None if it does not contain one.
         size: number of bytes of all values.
         tables: its tables, sorted by name.
@@ -174,7 +174,7 @@ def inspect(checkpoint: StrPath, *, from_: str | None = None,
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     check_used(reading, contents)
     table_names.check_known(contents.tables, contents.variables)
-    if names and contents.form in ("v1", "npz"):
+    if names and FORMATS[contents.form].has_estimator_names:
         raise ValueError(f"`names` has no effect on {contents.form!r}, which has the names of "
                          f"TPUEstimator, got {dict(names)}. Leave it out.")
     size = sum(table.size for table in contents.tables.values()) if values else 0

@@ -14,13 +14,17 @@ import re
 from collections.abc import Mapping
 
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
+from tpu_estimator_embedding.checkpoint.contents import (
+    PARAMETERS,
+    CheckpointContents,
+    ConvertedTensors,
+    Table,
+)
 from tpu_estimator_embedding.checkpoint.names import Names, unique
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.checkpoint.tf2_format import (
     GRAPH_KEY,
-    ConvertedTensors,
     Value,
     check_same_names,
     object_path,
@@ -278,7 +282,7 @@ def fill_model(contents: CheckpointContents, template: Mapping[str, StoredTensor
 def _check_optimizer(table: str, source: str | None, keras: SavedOptimizer) -> None:
     if keras.kind == "ftrl" or source == "FTRL" and keras.rule_name != source:
         raise ValueError(f"Table {table!r} cannot be trained with FTRL in Keras RS: Keras 3's Ftrl "
-                         "recomputes every row from its slots, also rows that were never looked "
+                         "recomputes every row from its slots, even rows that were never looked "
                          "up. `migrate --to keras3` writes a TableFtrl that does not; or convert "
                          "without the slots (`--without-slots`) to an optimizer such as Adagrad.")
     if source not in (None, keras.rule_name):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.savers import WAY_OUT_OF_DAMAGE
+from tpu_estimator_embedding.checkpoint.saver_patches import WAY_OUT_OF_DAMAGE
 
 _INDEX = re.compile(r"(?:model\.)?ckpt-(\d+)\.index")
 
@@ -27,10 +27,10 @@ def explained_state(model_dir: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        problem = _problem(model_dir)
-        if not problem or problem in str(error):
+        _, reason = _problem(model_dir) or ("", "")
+        if not reason or reason in str(error):
             raise
-        raise ValueError(f"{str(error).rstrip('.')}: {problem}") from error
+        raise ValueError(f"{str(error).rstrip('.')}: {reason}") from error
 
 
 @contextlib.contextmanager
@@ -64,14 +64,16 @@ def warn_of_unnamed_checkpoints(model_dir: str) -> None:
     if problem:
         tf.compat.v1.logging.warning(
             "tpu_estimator_embedding: as in TensorFlow, no checkpoint of %s is loaded; training "
-            "starts at step 0 and overwrites checkpoints, and other calls use initial values: %s",
-            model_dir, problem)
+            "%s, and other calls use initial values: %s", model_dir, *problem)
 
 
-def _problem(model_dir: str) -> str:
-    """Returns what hides the newest checkpoint, and the fix; "" if nothing does."""
+_STARTS_AGAIN = "starts at step 0 and overwrites checkpoints"
+
+
+def _problem(model_dir: str) -> tuple[str, str] | None:
+    """Returns what training does, then what hides the newest checkpoint, and the fix."""
     if not tf.io.gfile.isdir(model_dir):
-        return ""
+        return None
     steps = {int(found[1]): found[0].removesuffix(".index")
              for found in map(_INDEX.fullmatch, tf.io.gfile.listdir(model_dir)) if found}
     newest = os.path.join(model_dir, steps[max(steps)]) if steps else ""
@@ -82,11 +84,13 @@ def _problem(model_dir: str) -> str:
     if state is not None:
         named = state.model_checkpoint_path
         is_there = not named or any(map(tf.io.gfile.exists, (f"{named}.index", named)))
-        return "" if is_there else f"the index of {named} is missing. {WAY_OUT_OF_DAMAGE}"
+        return None if is_there else (
+            "fails", f"the index of {named} is missing. {WAY_OUT_OF_DAMAGE}")
     is_damaged = tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
     if not newest:
-        return ("its file `checkpoint` is damaged. There is no checkpoint. Remove the file."
-                if is_damaged else "")
-    return (f"its file `checkpoint` is {'damaged' if is_damaged else 'missing'}. {model_dir} has "
+        return (_STARTS_AGAIN, "its file `checkpoint` is damaged. There is no checkpoint. Remove "
+                "the file.") if is_damaged else None
+    return (_STARTS_AGAIN,
+            f"its file `checkpoint` is {'damaged' if is_damaged else 'missing'}. {model_dir} has "
             f"{os.path.basename(newest)}. To load this one, write the file: "
             f"tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {newest!r})")

@@ -7,13 +7,18 @@ Every op runs on the device of the part, so that each server of a cluster reads 
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 
-from tpu_estimator_embedding.checkpoint.table_layouts import RowMove, TableLayout, moves
+from tpu_estimator_embedding.checkpoint.table_layouts import (
+    RowMove,
+    TableLayout,
+    ids_of_part,
+    moves,
+)
 from tpu_estimator_embedding.types import Tensor
 
 _PART = "_table_part"  # attribute of the op, which imported graphs keep
@@ -31,7 +36,7 @@ class TablePart:
         key: the table or slot in the checkpoint.
         layout: the layout of the whole table in this program.
         dimension: number of values per row.
-        part: index of the part.
+        index: which part of the table it is.
         checkpoint_num_hosts: number of hosts that wrote a checkpoint without a record; None if
             unknown.
     """
@@ -39,8 +44,33 @@ class TablePart:
     key: str
     layout: TableLayout
     dimension: int
-    part: int
+    index: int
     checkpoint_num_hosts: int | None
+
+    def to_json(self) -> str:
+        """Returns the text that stands for it in graphs, which are saved beside checkpoints.
+
+        >>> part = TablePart("words", TableLayout("mod", 2, 13), 4, 1, None)
+        >>> part.to_json()  # doctest: +NORMALIZE_WHITESPACE
+        '{"key": "words", "layout": {"partition_strategy": "mod", "num_hosts": 2,
+        "vocabulary_size": 13}, "dimension": 4, "checkpoint_num_hosts": null, "part": 1}'
+        >>> TablePart.from_json(part.to_json()) == part
+        True
+        """
+        fields = dataclasses.asdict(self)
+        fields["part"] = fields.pop("index")
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Returns the part that a text stands for.
+
+        Raises:
+            ValueError: if it is not JSON.
+        """
+        fields = json.loads(text)
+        fields["index"] = fields.pop("part")
+        return cls(**{**fields, "layout": TableLayout(**fields["layout"])})
 
 
 class StoredPart(NamedTuple):
@@ -48,13 +78,18 @@ class StoredPart(NamedTuple):
 
     Attributes:
         handle: the handle of the variable.
-        part: the part.
+        table_part: the part.
         stored: the layout of the table in the checkpoint.
     """
 
     handle: Tensor
-    part: TablePart
+    table_part: TablePart
     stored: TableLayout
+
+    @property
+    def ids(self) -> range:
+        """The ids whose rows the variable has, in its order."""
+        return ids_of_part(self.table_part.index, self.table_part.layout)
 
 
 class WaitingOp(NamedTuple):
@@ -72,7 +107,7 @@ class WaitingOp(NamedTuple):
             checkpoint: path of the checkpoint.
             stored: the layout of the table in the checkpoint.
         """
-        for move in moves(self.part.part, self.part.layout, stored):
+        for move in moves(self.part.index, self.part.layout, stored):
             values = _values(checkpoint, self.part, move)
             session.run(self.op, {self.feeds[name]: values[name] for name in _KINDS})
 
@@ -86,8 +121,7 @@ def add_waiting_op(variable: tf.Variable, part: TablePart) -> None:
     scope = f"{scope}/" if scope else ""
     feeds = _feeds(scope)
     op = _assign(variable, feeds, _shared_rows(variable, feeds, scope))
-    text = json.dumps(dataclasses.asdict(part))
-    op._set_attr(_PART, attr_value_pb2.AttrValue(s=text.encode()))
+    op._set_attr(_PART, attr_value_pb2.AttrValue(s=part.to_json().encode()))
 
 
 def waiting_ops(graph: tf.Graph, scope: str) -> Iterator[WaitingOp]:
@@ -95,11 +129,10 @@ def waiting_ops(graph: tf.Graph, scope: str) -> Iterator[WaitingOp]:
     for op in graph.get_operations():
         if op.type == "ResourceStridedSliceAssign" and op.name.startswith(scope):
             try:
-                fields = json.loads(op.get_attr(_PART))
+                part = TablePart.from_json(op.get_attr(_PART))
             except ValueError:  # an assignment op of the program
                 continue
-            fields["layout"] = TableLayout(**fields["layout"])
-            yield WaitingOp(op, TablePart(**fields), {
+            yield WaitingOp(op, part, {
                 name: graph.get_tensor_by_name(f"{scope}{_FEEDS}{name}:0") for name in _KINDS})
 
 
@@ -114,7 +147,7 @@ def fill(variable: tf.Variable, part: TablePart, checkpoint: str, stored: TableL
         stored: the layout of the table in the checkpoint.
         after: the op that initializes the variable.
     """
-    for move in moves(part.part, part.layout, stored):
+    for move in moves(part.index, part.layout, stored):
         with tf.control_dependencies([after]):
             given = {name: tf.constant(value)
                      for name, value in _values(checkpoint, part, move).items()}

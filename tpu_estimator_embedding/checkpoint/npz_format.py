@@ -84,14 +84,14 @@ class NpzTensor(StoredTensor):
         yield bytes_of(value)
 
     def _read_into(self, buffer: memoryview, position: int) -> None:
-        with _damage_named(f"`checkpoint` must be whole, got {self._path} with a damaged "
+        with _damage_named(f"`checkpoint` must be intact, got {self._path} with a damaged "
                            f"{self._member}"):
             file = self._file_at(position)
             self._position = position + len(buffer)
             while buffer:
                 content = file.read(len(buffer))
                 if not content:
-                    raise zipfile.BadZipFile("it ends too early")
+                    raise zipfile.BadZipFile("it is truncated")
                 buffer[:len(content)] = content
                 buffer = buffer[len(content):]
 
@@ -113,7 +113,7 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
     Raises:
         ValueError: if this is not a complete `.npz` file.
     """
-    with _damage_named(f"`checkpoint` must be a whole .npz file, got {path}"):
+    with _damage_named(f"`checkpoint` must be an intact .npz file, got {path}"):
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
         _check_is_complete(path, len(names))
@@ -121,7 +121,7 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
         if not members:
             raise ValueError("it holds no arrays.")
         if others := sorted(set(names) - set(members)):
-            raise ValueError(f"it holds {', '.join(map(repr, others))}, which is no array.")
+            raise ValueError(f"it holds {', '.join(map(repr, others))}, which is not an array.")
         twice = sorted({name for name in members if members.count(name) > 1})
         if twice:
             raise ValueError(f"it holds {', '.join(map(repr, twice))} more than once.")
@@ -131,7 +131,7 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
             if name != record}
     if record not in members:
         return tensors, None
-    with (_damage_named(f"`checkpoint` must be a whole .npz file, got {path}"),
+    with (_damage_named(f"`checkpoint` must be an intact .npz file, got {path}"),
           np.load(path) as arrays):
         return tensors, str(arrays[TABLE_LAYOUTS_KEY])
 
@@ -163,9 +163,9 @@ def write_npz(path: pathlib.Path, tensors: Mapping[str, StoredTensor], record: s
     """
     for name in tensors:  # numpy.load accepts names with and without the suffix
         if name in ("", TABLE_LAYOUTS_KEY) or f"{name}{_SUFFIX}" in tensors:
-            raise ValueError(f"`tensors` has the name {name!r}, which numpy.load would not find: "
-                             "it is empty, that of the record of layouts, or followed by .npy that "
-                             "of another tensor.")
+            raise ValueError(f"`tensors` has the name {name!r}, which numpy.load could not find: a "
+                             "name must not be empty, that of the layout record, or that of "
+                             "another tensor without its .npy.")
     total = sum(tensor.size for tensor in tensors.values())
     with new_files([path], total) as [unfinished], zipfile.ZipFile(
             unfinished, "x", allowZip64=True) as archive:

@@ -102,7 +102,7 @@ class OrbaxTensor(StoredTensor):
         try:
             return np.asarray(self._array[rows].read().result())
         except ValueError as error:
-            raise ValueError(f"`checkpoint` must be whole, got a damaged {self._leaf!r}: "
+            raise ValueError(f"`checkpoint` must be intact, got a damaged {self._leaf!r}: "
                              f"{_first_line(error)}") from error
 
 
@@ -182,7 +182,7 @@ def devices_of(place: OrbaxDirectory) -> dict[str, int]:
                 leaf = base64.b64decode(name, validate=True).decode()
                 found[leaf] = math.prod(sharding["shape"])
     except (TypeError, KeyError, binascii.Error) as error:
-        raise ValueError(f"`checkpoint` must be whole, got a damaged {path}: {error!r}") from error
+        raise ValueError(f"`checkpoint` must be intact, got a damaged {path}: {error!r}") from error
     return found
 
 
@@ -228,15 +228,15 @@ def _check_files(place: OrbaxDirectory) -> None:
         unknown |= {file.name for file in place.path.iterdir()} - {
             *_STEP_FILES, place.item.name}
     if unknown:
-        raise ValueError(f"{place.path} must have one tree of arrays, got {sorted(unknown)}, too. "
-                         "Save model.get_state_tree() alone.")
+        raise ValueError(f"{place.path} must have one tree of arrays, got {sorted(unknown)} as "
+                         "well. Save model.get_state_tree() alone.")
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"`checkpoint` must be whole, got a damaged {path}: "
+        raise ValueError(f"`checkpoint` must be intact, got a damaged {path}: "
                          f"{_first_line(error)}") from error
 
 
@@ -294,7 +294,7 @@ def _open(item: pathlib.Path, leaf: str, driver: str) -> OrbaxTensor:
     try:
         return OrbaxTensor(_tensorstore().open(spec, read=True).result(), leaf)
     except ValueError as error:
-        raise ValueError(f"`checkpoint` must be whole, got {item} without a readable {leaf!r}: "
+        raise ValueError(f"`checkpoint` must be intact, got {item} without a readable {leaf!r}: "
                          f"{_first_line(error)}") from error
 
 

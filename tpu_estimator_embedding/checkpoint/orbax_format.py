@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tpu_estimator_embedding.checkpoint.contents import CheckpointContents
+from tpu_estimator_embedding.checkpoint.contents import CheckpointContents, ConvertedTensors
+from tpu_estimator_embedding.checkpoint.formats import FORMATS
 from tpu_estimator_embedding.checkpoint.keras_rs_format import (
     fill_model,
     find_steps,
@@ -42,9 +43,7 @@ from tpu_estimator_embedding.checkpoint.sparse_core_layout import (
 )
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, StoredTensor
 from tpu_estimator_embedding.checkpoint.tf2_format import (
-    ConvertedTensors,
     Value,
-    check_same_shapes,
 )
 
 FORMAT = "keras-rs-jax"
@@ -52,8 +51,7 @@ _METRICS = "metrics_variables"  # of an evaluation under way: neither read nor c
 _GROUPS = ("trainable_variables", "non_trainable_variables", "optimizer_variables", _METRICS)
 _STEP = "global_step"
 WAY_OUT = ("Call model.compile(...) and model.optimizer.build(model.trainable_variables), then "
-           "save the model: with orbax.checkpoint.StandardCheckpointer() as checkpointer: "
-           "checkpointer.save(path, model.get_state_tree()).")
+           f"save the model: {FORMATS[FORMAT].template}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +183,6 @@ def output_directory(output: pathlib.Path, contents: CheckpointContents) -> path
     return output / str(contents.global_step or 0) if is_of_steps else output
 
 
-def check_shapes(tensors: Mapping[str, StoredTensor], place: OrbaxDirectory) -> None:
+def check_shapes(outputs: ConvertedTensors, place: OrbaxDirectory) -> None:
     """Raises ValueError unless values have the shapes and types of the template."""
-    check_same_shapes(tensors, _read(place).tensors)
+    outputs.check_shapes(_read(place).tensors)

@@ -42,7 +42,8 @@ def add_tables(tables: Mapping[str, Sequence[tf.Variable]],
     """Adds tables to the Savers that a model_fn has made; tables are created after its call.
 
     Savers of the Scaffold and of the collection get them, those of hooks if they save in the
-    directory of the model, or save all variables of the model. Others save what the program chose.
+    directory of the model, or save all variables of the model. Others save what the program chose,
+    and so do those that a `scaffold_fn` makes, when the tables exist.
 
     Args:
         tables: name of a table or slot -> its parts.
@@ -56,17 +57,28 @@ def add_tables(tables: Mapping[str, Sequence[tf.Variable]],
     elsewhere = {id(hook._saver) for hook in _that_save(hooks)
                  if hook._saver is not None and _directory(hook) != os.path.abspath(model_dir)
                  and not others <= _names(hook._saver)}
+    order = {op.name: place for place, op in enumerate(
+        tf.compat.v1.get_default_graph().get_operations())}
     for saver in savers_of(scaffold, hooks):
         variables = saver._var_list
         if variables is None or id(saver) in elsewhere or _names(saver) & {
-                part.op.name for part in parts}:
+                part.op.name for part in parts} or _is_after(saver, parts, order):
             continue
         saver._var_list = ({**variables, **tables} if isinstance(variables, Mapping)
                            else [*variables, *parts])
         _build_again(saver)
         tf.compat.v1.logging.info(
-            "tpu_estimator_embedding: a Saver that model_fn made before the tables exist saves "
-            "them, too")
+            "tpu_estimator_embedding: a Saver that model_fn created before the tables existed also "
+            "saves them")
+
+
+def _is_after(saver: tf.compat.v1.train.Saver, parts: Sequence[tf.Variable],
+              order: Mapping[str, int]) -> bool:
+    """Whether a Saver's ops were added to the graph after the tables."""
+    if not parts or saver.saver_def is None:
+        return False
+    saving = saver.saver_def.save_tensor_name.partition(":")[0]
+    return order.get(saving, -1) > max(order[part.op.name] for part in parts)
 
 
 def _that_save(hooks: Hooks) -> Iterator[tf.compat.v1.train.CheckpointSaverHook]:

@@ -17,6 +17,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor, read_bundle
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.files import find_checkpoint, local_path
+from tpu_estimator_embedding.checkpoint.formats import FORMATS, NAMES
 from tpu_estimator_embedding.checkpoint.keras_rs_format import (
     check_compiled,
     is_keras_rs,
@@ -46,7 +47,6 @@ from tpu_estimator_embedding.checkpoint.tf2_format import (
     read_objects,
 )
 
-FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax", "npz")
 Tensors = Mapping[str, StoredTensor]
 
 _OWN_SUFFIXES = frozenset(suffix for slots in SLOT_SUFFIXES.values()
@@ -84,7 +84,7 @@ class Reading:
             parse_stacks(self.stacks)
 
 
-def read_checkpoint(path: str | os.PathLike[str], format: str | None = None,
+def read_checkpoint(path: str | os.PathLike[str], from_: str | None = None,
                     names: Names | None = None,
                     reading: Reading | None = None) -> CheckpointContents:
     """Returns the contents of a checkpoint; values are read on demand.
@@ -92,50 +92,50 @@ def read_checkpoint(path: str | os.PathLike[str], format: str | None = None,
     Args:
         path: a checkpoint, a directory whose file `checkpoint` names one, an `.npz` file, or a
             directory of Orbax.
-        format: the format that it must have, one of FORMATS; None accepts any format.
+        from_: the format that it must have, one of FORMATS; None accepts any format.
         names: names that differ between TPUEstimator and TF2.
         reading: facts that the checkpoint does not contain.
 
     Raises:
         FileNotFoundError: if a file is missing.
         TypeError: if an argument has another type.
-        ValueError: if it is damaged, in no known format or in another than `format`, or `reading`
+        ValueError: if it is damaged, in no known format or in another than `from_`, or `reading`
             does not apply to it.
     """
-    if format is not None:
-        checks.check_one_of("from_", FORMATS, format)
+    if from_ is not None:
+        checks.check_one_of("from_", NAMES, from_)
     checks.check_type((Reading, type(None)), "reading", "a checkpoint.Reading or None", reading)
     names, reading = names or Names(), reading or Reading()
     found = local_path("checkpoint", path)
     if found.is_file() and zipfile.is_zipfile(found) or found.suffix == ".npz":
-        return _check_format(_read_npz(found, reading), format)
+        return _check_format(_read_npz(found, reading), from_)
     place = find_orbax(found)
     if place is not None:
         _check_no_hosts(reading)
         return _check_format(read_keras_rs_jax(
             place, names, reading.sparse_cores and SparseCores(*reading.sparse_cores),
-            reading.stacks), format)
+            reading.stacks), from_)
     found = find_checkpoint(found)
     tensors = read_bundle(found)
-    if GRAPH_KEY not in tensors or format == "v1":
+    if GRAPH_KEY not in tensors or from_ == "v1":
         record = tensors.pop(TABLE_LAYOUTS_KEY, None)
         text = None if record is None else record.text()
-        return _check_format(_read_names(found, "v1", tensors, text, reading), format)
+        return _check_format(_read_names(found, "v1", tensors, text, reading), from_)
     _check_no_hosts(reading)
-    if format == "keras-rs":
+    if from_ == "keras-rs":
         return read_keras_rs(found, tensors, _values(tensors), names)
     contents = read_objects(found, tensors, names, reading.objects, reading.optimizers)
-    if format is None and not contents.tables and is_keras_rs(_values(tensors)):
+    if from_ is None and not contents.tables and is_keras_rs(_values(tensors)):
         return read_keras_rs(found, tensors, _values(tensors), names)
     if not contents.tables:
         check_compiled(_values(tensors), str(path))
-    return _check_format(contents, format)
+    return _check_format(contents, from_)
 
 
 def check_used(reading: Reading | None, *contents: CheckpointContents) -> None:
     """Raises ValueError if an option does not apply to any of the checkpoints."""
     formats = {one.form for one in contents}
-    named = formats & {"v1", "npz"}
+    named = [format for format in formats if FORMATS[format].has_estimator_names]
     objects = formats & {"tf2", "tpu-embedding-layer"}
     if reading is None:
         return
@@ -183,10 +183,10 @@ def _read_names(path: pathlib.Path, format: str, tensors: Mapping[str, StoredTen
         key: tensor for key, tensor in tensors.items() if key not in of_tables})
 
 
-def _check_format(contents: CheckpointContents, format: str | None) -> CheckpointContents:
-    if format not in (None, contents.form):
+def _check_format(contents: CheckpointContents, from_: str | None) -> CheckpointContents:
+    if from_ not in (None, contents.form):
         raise ValueError(f"`checkpoint` {contents.path} has the format {contents.form!r}, not "
-                         f"{format!r}.")
+                         f"{from_!r}.")
     return contents
 
 
@@ -238,11 +238,12 @@ def _table(name: str, tensors: Tensors, layouts: Mapping[str, TableLayout],
         layout = layouts.get(key) or TableLayout(
             "mod" if from_hosts > 1 else "div", from_hosts, tensor.shape[0])
         if layout.vocabulary_size != tensor.shape[0]:
-            raise ValueError(f"The record of layouts gives {key!r} {layout.vocabulary_size} rows, "
-                             f"but the tensor has {tensor.shape[0]}.")
+            raise ValueError(f"The layout record gives {key!r} {layout.vocabulary_size} rows, but "
+                             f"the tensor has {tensor.shape[0]}.")
         if not layout.is_by_id and not _can_have_parts(tensor, layout):
-            raise ValueError(f"`from_hosts` is {layout.num_hosts}, but {key!r} was saved in other "
-                             "parts. Pass the number of hosts that saved it.")
+            raise ValueError(f"`from_hosts` is {layout.num_hosts}, but {key!r} was not saved in "
+                             "the parts of that many hosts. Pass the number of hosts that saved "
+                             "it.")
         by_id[slot] = rows_by_id(tensor, layout)
         of_table = of_table or layout
     rows = by_id.pop(PARAMETERS)
@@ -261,7 +262,7 @@ def _chosen(tensors: Tensors, chosen: Collection[str]) -> list[str]:
 def _recorded(tensors: Tensors, layouts: Mapping[str, TableLayout]) -> list[str]:
     missing = sorted(set(layouts) - set(tensors))
     if missing:
-        raise ValueError(f"The checkpoint lacks tables of its record of layouts: {missing}.")
+        raise ValueError(f"The checkpoint lacks tables that its layout record lists: {missing}.")
     slots = {key for name in layouts for key in slots_of(name, layouts)[1].values()}
     return sorted(set(layouts) - slots)
 

@@ -179,13 +179,13 @@ def resizes(rows: Mapping[str, str], initializers: Mapping[str, str],
     for key, text in slot_values.items():
         table, _, slot = key.rpartition("/")
         if table not in rows:
-            raise ValueError(f"`slot-value` has {key!r}, whose table keeps its size. Resized are "
-                             f"{sorted(rows)}.")
+            raise ValueError(f"`slot-value` has {key!r}, whose table is not resized. The resized "
+                             f"tables are {sorted(rows)}.")
         values[table][slot] = _number("slot-value", text, float)
     same_size = sorted(initializers.keys() - rows.keys())
     if same_size:
-        raise ValueError(f"`initializer` has {same_size}, which keep their size. Resized are "
-                         f"{sorted(rows)}.")
+        raise ValueError(f"`initializer` has {same_size}, which are not resized. The resized "
+                         f"tables are {sorted(rows)}.")
     return {name: Resize(_number("resize", text, int),
                          initializers.get(name, "truncated_normal"), values[name])
             for name, text in rows.items()}

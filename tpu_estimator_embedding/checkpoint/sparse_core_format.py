@@ -35,7 +35,7 @@ _ITERATION = "iteration"  # a layer's count of steps
 # The optimizers of Keras RS on SparseCores: optimizer -> slot -> its name in a checkpoint.
 _OPTIMIZERS = {name: rule_named(name).record.keras_slots for name in ("Adagrad", "Adam", "FTRL")}
 _CORES = ("DEVICESxCORES is the number of devices of the program, len(jax.devices()), and of "
-          "SparseCores of each: 4 on a TPU v5p, 2 on a v6e or 7x. \"Tables on SparseCores\" in "
+          "SparseCores per device: 4 on a TPU v5p, 2 on a v6e or 7x. \"Tables on SparseCores\" in "
           "docs/checkpoints_keras_rs.rst has the details.")
 
 
@@ -102,7 +102,7 @@ def find_stacks(paths: Iterable[tuple[str, ...]]) -> OnSparseCores:
 def _stack(name: str, leaves: Mapping[str, str]) -> StackVariables:
     saved = leaves.keys() - {PARAMETERS}
     if PARAMETERS not in leaves:
-        raise ValueError(f"`checkpoint` must be whole, got slots of {name!r} without the table.")
+        raise ValueError(f"`checkpoint` must be intact, got slots of {name!r} without the table.")
     if not saved:
         return StackVariables(name, leaves, None)
     for optimizer, slots in _OPTIMIZERS.items():
@@ -196,7 +196,7 @@ def _shapes(found: OnSparseCores,
         rows, dimension = tensors[stack.leaves[PARAMETERS]].shape
         for leaf in stack.leaves.values():
             if tensors[leaf].shape != (rows, dimension):
-                raise ValueError(f"`checkpoint` must be whole, got {leaf!r} of the shape "
+                raise ValueError(f"`checkpoint` must be intact, got {leaf!r} of the shape "
                                  f"{list(tensors[leaf].shape)} for a stack of {[rows, dimension]}.")
         shapes[stack.name] = (rows, dimension)
     return shapes
@@ -215,8 +215,9 @@ def _check_table(name: str, table: Table, stack: StackVariables,
                  template: Mapping[str, StoredTensor]) -> None:
     if table.slots and table.optimizer != stack.optimizer:
         raise ValueError(f"Table {name!r} has the slots of {table.optimizer}, but stack "
-                         f"{stack.name!r} of the template those of {stack.optimizer or 'SGD'}. "
-                         "Give its TableConfig the same one, or convert with --without-slots.")
+                         f"{stack.name!r} of the template has those of {stack.optimizer or 'SGD'}. "
+                         "Use the same optimizer in its TableConfig, or convert with "
+                         "--without-slots.")
     for slot, tensor in table.tensors():
         expected = template[stack.leaves[slot]].numpy_dtype
         if tensor.numpy_dtype != expected:

@@ -152,8 +152,9 @@ def _check_choices(stack: str, shape: Shape, found: Sequence[Sequence[str]],
                    fitting: Sequence[Sequence[str]], tables: Mapping[str, Shape],
                    cores: SparseCores) -> None:
     if not found:
-        raise ValueError(f"No tables of {sorted(tables)} make up the name of the stack {stack!r} "
-                         f"and its {shape[0]} rows. {_FILE}; `names` maps other names.")
+        raise ValueError(f"No combination of the tables {sorted(tables)} matches the name of the "
+                         f"stack {stack!r} and its {shape[0]} rows. {_FILE}; `names` maps other "
+                         "names.")
     if not fitting:
         raise ValueError(
             f"Stack {stack!r} has the shape {list(shape)}, but its tables {list(found[0])}, padded "

@@ -94,7 +94,7 @@ class StackedTensor(StoredTensor):
 
 
 class RowsOnDisk:
-    """The rows of a tensor in a temporary file, which goes with this object.
+    """The rows of a tensor in a temporary file, which is deleted with this object.
 
     Raises:
         OSError: if the disk is full.
@@ -136,4 +136,4 @@ class RowsOnDisk:
 
     def _no_space(self, size: int, free: int) -> OSError:
         return OSError(f"The rows of a stack need {size:,} bytes in a temporary file, and "
-                       f"{self._directory} has {free:,} left. TMPDIR names another directory.")
+                       f"{self._directory} has {free:,} left. Set TMPDIR to another directory.")

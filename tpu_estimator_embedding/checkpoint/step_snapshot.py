@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a graph as of one step, which are read while training goes on.
+"""The tables of a graph as of one step, which are read while training continues.
 
 Tables and slots are read in place, through the native kernels: an update that comes later first
 copies the rows that it writes and that were not read yet. So the memory grows by the rows that are

@@ -33,6 +33,7 @@ from tpu_estimator_embedding.checkpoint.contents import (
     GLOBAL_STEP,
     PARAMETERS,
     CheckpointContents,
+    ConvertedTensors,
     Table,
 )
 from tpu_estimator_embedding.checkpoint.names import (
@@ -295,21 +296,6 @@ def named_variables(values: tuple[Value, ...], names: Names) -> dict[str, Value]
                   "different for different variables")
 
 
-@dataclasses.dataclass(frozen=True)
-class ConvertedTensors:
-    """The output of a conversion.
-
-    Attributes:
-        tensors: key -> tensor.
-        left_out: names of variables of the source that the template does not have.
-        kept: names of variables of the template that the source does not have.
-    """
-
-    tensors: Mapping[str, StoredTensor]
-    left_out: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-
-
 def tf2_tensors(contents: CheckpointContents, format: str, names: Names) -> ConvertedTensors:
     """Returns a checkpoint with a new object graph.
 
@@ -424,17 +410,3 @@ def check_same_names(what: str, source: set[str], template: set[str]) -> None:
                          f"got {sorted(template)}."
                          + (" If only their names differ, `names` maps names in TPUEstimator to "
                             "those in the template." if what == "tables" else ""))
-
-
-def check_same_shapes(tensors: Mapping[str, StoredTensor],
-                      template: Mapping[str, StoredTensor]) -> None:
-    """Raises ValueError unless values have the shapes and types of the template."""
-    for key, tensor in tensors.items():
-        found = template[key]
-        if tensor.shape != found.shape:
-            raise ValueError(f"{key!r} has the shape {list(found.shape)} in the template, but "
-                             f"{list(tensor.shape)} in the checkpoint. `--resize TABLE=ROWS` "
-                             "changes the rows of a table.")
-        if tensor.dtype != found.dtype:
-            raise ValueError(f"{key!r} has TensorFlow's DataType {found.dtype} in the template, "
-                             f"but {tensor.dtype} in the checkpoint.")

@@ -121,8 +121,8 @@ def package_problem() -> str:
         return (f"{tensorflow} needs tf-keras for Estimators, and it is not installed: "
                 f"{command}")
     if versions.minor(version) != (major, minor):
-        return (f"tf-keras {version} does not belong to {tensorflow}; their minor versions must "
-                f"agree: {command}")
+        return (f"tf-keras {version} does not match {tensorflow}; their minor versions must agree: "
+                f"{command}")
     return ""
 
 
@@ -143,8 +143,8 @@ def found() -> str:
 def _problem_with_own_keras(minor: str) -> str:
     version = versions.installed_version("keras", "keras-nightly") or ""
     if version.startswith("3.") and os.environ.get(VARIABLE) not in _TRUE:
-        return (f"Keras {version} does not belong to TensorFlow {minor}, and Estimators need "
-                f"Keras 2: pip install 'keras~={minor}.0'")
+        return (f"Keras {version} does not match TensorFlow {minor}, and Estimators need Keras 2: "
+                f"pip install 'keras~={minor}.0'")
     return ""
 
 

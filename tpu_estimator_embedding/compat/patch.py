@@ -52,11 +52,6 @@ class Patch:
         """The name as a program writes it."""
         return f"{self.module.replace(':', '.')}.{self.name}".lstrip(".")
 
-    @property
-    def is_applied(self) -> bool:
-        """Whether the patch has changed something in this process."""
-        return self in _originals
-
 
 @dataclasses.dataclass(frozen=True)
 class Original:

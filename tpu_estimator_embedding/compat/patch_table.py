@@ -111,18 +111,19 @@ TPU_OPS = tuple(
 _LAYOUTS = "saves the layout of table rows in checkpoints, and restores by it"
 
 SAVERS = tuple(
-    Patch(module, name, f"{OURS}.checkpoint.savers:{function}", reason, replaces=True, wraps=True)
+    Patch(module, name, f"{OURS}.checkpoint.{function}", reason, replaces=True, wraps=True)
     for module, name, function, reason in (
         ("tensorflow.python.training.saving.saveable_object_util", "saveable_objects_for_op",
-         "saving_tables", _LAYOUTS),
-        ("tensorflow.python.training.saver:BaseSaverBuilder", "save_op", "saving_layouts",
-         _LAYOUTS),
+         "saver_patches:saving_tables", _LAYOUTS),
+        ("tensorflow.python.training.saver:BaseSaverBuilder", "save_op",
+         "saver_patches:saving_layouts", _LAYOUTS),
         ("tensorflow.python.training.checkpoint_utils", "_set_checkpoint_initializer",
-         "initializing", _LAYOUTS),
-        ("tensorflow.python.training.saver:Saver", "restore", "restoring", _LAYOUTS),
+         "saver_patches:initializing", _LAYOUTS),
+        ("tensorflow.python.training.saver:Saver", "restore", "saver_patches:restoring",
+         _LAYOUTS),
         ("tensorflow.python.checkpoint.checkpoint:_NameBasedRestoreCoordinator", "eager_restore",
-         "restoring_by_name", _LAYOUTS),
-        ("tensorflow.python.training.saver:Saver", "save", "saving",
+         "saver_patches:restoring_by_name", _LAYOUTS),
+        ("tensorflow.python.training.saver:Saver", "save", "failed_saves:saving",
          "a save that fails on a full disk leaves a folder behind")))
 
 # The classes that TensorFlow exports. A program may use either name of the module, because

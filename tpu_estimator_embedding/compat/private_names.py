@@ -217,6 +217,8 @@ TPU_SYSTEM = (
 )
 
 CHECKPOINTS = (
+    *_names("tensorflow.python.ops.resource_variable_ops", "ResourceVariable",
+            "a layer's variables, which Keras reads and replaces itself, complete their updates"),
     *_members("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable",
               "_distribute_strategy",
               "under a strategy, Keras 2 only compiles variables of its scope"),

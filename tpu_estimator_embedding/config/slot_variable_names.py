@@ -2,7 +2,8 @@
 """Names of the slot variables of a table, a tuple for each optimizer.
 
 Fields are in the order of the slots in the update rule, whose record names them. Gradient
-descent has no slots and no tuple.
+descent has no slots and no tuple. The names follow from the records: for each `*Parameters` of an
+optimizer with slots, such as `AdamParameters`, there is a `*SlotVariableNames`.
 
 >>> AdamSlotVariableNames("words/Adam/m", "words/Adam/v").v
 'words/Adam/v'

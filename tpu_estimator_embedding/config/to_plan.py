@@ -190,7 +190,7 @@ def _gradient_limits(parameters: _OptimizationParameters, clipping_limit: float 
         return own
     _warn_once("clipping_limit clips the summed gradient of every row here; with "
                "use_gradient_accumulation=False, the sum of each replica. A TPU ignored it: leave "
-               "it out to repeat what a TPU computed.")
+               "it out to reproduce the results of a TPU.")
     return (-clipping_limit, clipping_limit)
 
 

@@ -39,7 +39,7 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     print(str(plan()).partition("\n")[0], flush=True)
     if not logs.write():
-        print(f"The click logs in {logs.directory} are complete and are kept.")
+        print(f"The click logs in {logs.directory} are complete; they are used as they are.")
     progress = Progress(logs.train_examples, batch_size)
     estimator = training.make_estimator(directory / "model", logs, batch_size, progress.hook,
                                         multiplier)

@@ -89,9 +89,9 @@ class DelayedUpdate:
             engine.update(*pending)
             yield
         finally:
-            self._queue.enqueue(pending)
             for variable, value in zip(variables, before, strict=True):
                 variable.assign(value)
+            self._queue.enqueue(pending)  # last, as a variable may complete before it is assigned
 
     def drop(self) -> Tensor:
         """Drops the pending update, if any; returns a tensor to wait for."""

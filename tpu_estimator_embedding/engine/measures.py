@@ -57,11 +57,6 @@ class StepMeasures(NamedTuple):
     learning_rates: Tensor
 
 
-def tables_of_host(plan: EmbeddingPlan, host: int) -> list[TablePlan]:
-    """Returns the tables that have a part on the host."""
-    return [table for table in plan.tables if host < len(plan.rows_per_host(table))]
-
-
 def stack_values(values: Mapping[str, Tensor | float], tables: list[TablePlan]) -> Tensor:
     """Returns the value of each table, 1 by default: `[tables]` float32."""
     found = [values.get(table.name, 1.0) for table in tables]
@@ -108,7 +103,7 @@ def find_trained_rows(plan: EmbeddingPlan, variables: Mapping[str, TableVariable
     return writes
 
 
-_HOST = HostMeasures(*(tf.TensorSpec(shape, dtype) for shape, dtype in (
+_HOST_SPECS = HostMeasures(*(tf.TensorSpec(shape, dtype) for shape, dtype in (
     ([None, 5], tf.float64), ([None], tf.int64), ([None], tf.float32), ([None], tf.int64),
     ([None], tf.int64), ([None, 3], tf.int64))))
 
@@ -132,7 +127,7 @@ class MeasureRecorder:
         of_tables = [tf.TensorSpec([None], dtype) for dtype in (
             tf.int64, tf.float32, tf.float32)]
         self._values = tf.nest.map_structure(_variable_like, StepMeasures(
-            tuple(_HOST for _ in range(num_hosts)), *of_tables))
+            tuple(_HOST_SPECS for _ in range(num_hosts)), *of_tables))
         self._count = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     @property

@@ -11,6 +11,8 @@ plan, concatenated along axis 0. `split_activations` splits them. The same code 
 in `tf.function` and in eager execution.
 
 >>> from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
+>>> from tpu_estimator_embedding.engine.step_ids import prepare_ids
+>>> from tpu_estimator_embedding.engine.variables import create_variables, default_names
 >>> from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 >>> from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 >>> from tpu_estimator_embedding.plan.embedding_plan import FeaturePlan, TablePlan
@@ -35,21 +37,12 @@ import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
 from tpu_estimator_embedding.engine.measures import Marks, MeasureRecorder, StepMeasures
-from tpu_estimator_embedding.engine.stacked_activations import split_activations
 from tpu_estimator_embedding.engine.step import JoinableStepIds, StepGradients, StepIds
 from tpu_estimator_embedding.engine.step_functions import MULTIPLIER, RATE, scalar, values_at
-from tpu_estimator_embedding.engine.step_ids import prepare_ids, prepare_replicas
-from tpu_estimator_embedding.engine.variables import (
-    TableVariables,
-    create_variables,
-    default_names,
-)
+from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.ops.assertion import VALUE, assert_that
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
-
-__all__ = ["PartitionedEmbedding", "StepIds", "create_variables", "default_names", "prepare_ids",
-           "prepare_replicas", "split_activations"]
 
 
 class PartitionedEmbedding:
@@ -159,8 +152,7 @@ class PartitionedEmbedding:
         return ids.measured_update(self.plan, self.variables, step_gradients, marks, measures)
 
     def _check_has_optimizers(self) -> None:
-        without = [table.name for table in self.plan.tables if table.optimizer is None]
-        if without:
+        if without := self.plan.tables_without_optimizer:
             raise RuntimeError(f"`apply_gradients` must have an optimizer for every table, got "
                                f"none for {without}. Build the plan for training.")
 

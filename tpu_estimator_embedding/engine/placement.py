@@ -13,14 +13,22 @@ from tpu_estimator_embedding.types import Initializer, Tensor
 THIS_PROCESS = "/device:CPU:0"
 
 
+def is_here(device: str | None) -> bool:
+    """Whether a device, "" or None for no particular one, is in this process.
+
+    >>> is_here(THIS_PROCESS), is_here("/job:localhost/task:0"), is_here("/job:ps/task:0")
+    (True, True, False)
+    """
+    return tf.DeviceSpec.from_string(device or "").job in (None, "localhost")
+
+
 def beside(part: tf.Variable) -> contextlib.AbstractContextManager[None]:
     """Places ops on the server of a table part; does nothing for parts in this process.
 
     Args:
         part: a table part or a part of a slot.
     """
-    job = tf.DeviceSpec.from_string(part.device or "").job
-    return contextlib.nullcontext() if job in (None, "localhost") else tf.device(part.device)
+    return contextlib.nullcontext() if is_here(part.device) else tf.device(part.device)
 
 
 def by_part(name: str, devices: Sequence[str]) -> Callable[[tf.Operation], str]:

@@ -47,7 +47,7 @@ def prepare_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Te
 
 def prepare_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
                      portable: bool = False, uniform: bool = False,
-                     on_servers: bool = False, as_sums: bool = False) -> StepIds:
+                     on_servers: bool = False, sums_only: bool = False) -> StepIds:
     """As `prepare_ids`, for several replicas, whose activations are concatenated along axis 0.
 
     Args:
@@ -60,7 +60,7 @@ def prepare_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
         on_servers: whether the tables are in other tasks. Then the result is a
             `StepIdsOnServers`, whose lookups and updates exchange as few tensors and bytes with
             these tasks as they can, with the same results.
-        as_sums: whether servers may return sums only. Otherwise merged steps of several tasks
+        sums_only: whether servers may return sums only. Otherwise merged steps of several tasks
             may differ from one task in the last bits.
 
     Raises:
@@ -69,7 +69,7 @@ def prepare_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
     """
     if on_servers and plan.tables:
         check_can_train_on_servers(plan)
-        return prepare_exchanged_ids(plan, replicas, training, uniform, may_send_rows=not as_sums)
+        return prepare_exchanged_ids(plan, replicas, training, uniform, sums_only=sums_only)
     prepare = prepare_native_ids if not portable and can_be_native(plan) else prepare_sharded_ids
     return prepare(plan, replicas, training, uniform)
 

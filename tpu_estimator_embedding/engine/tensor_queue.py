@@ -93,7 +93,7 @@ class TensorQueue(Generic[_Nest]):
 
     @property
     def _queue(self) -> tf.queue.FIFOQueue:
-        assert self._of_graph, "a queue of the process is no resource of a graph"
+        assert self._of_graph, "a queue of this process is not a resource of a graph"
         return self._of_graph.queue
 
 

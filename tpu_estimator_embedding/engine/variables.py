@@ -94,7 +94,7 @@ def create_variables(plan: EmbeddingPlan, names: Mapping[str, TableNames],
     if not tf.executing_eagerly():
         for table in variables.values():
             for parts in (table.parts, *table.slots.values()):
-                _say_how_rows_lie(plan, parts, checkpoint_num_hosts)
+                _record_layout(plan, parts, checkpoint_num_hosts)
     return variables
 
 
@@ -213,8 +213,8 @@ def check_initial_value(table: str, value: Tensor, shape: list[int]) -> None:
                  f"of shape {shape}", list(value.shape))
 
 
-def _say_how_rows_lie(plan: EmbeddingPlan, parts: list[tf.Variable],
-                      checkpoint_num_hosts: int | None) -> None:
+def _record_layout(plan: EmbeddingPlan, parts: list[tf.Variable],
+                   checkpoint_num_hosts: int | None) -> None:
     for number, part in enumerate(parts):
         part._set_save_slice_info(TableSlice(
             part._get_save_slice_info(), partition_strategy=plan.partition_strategy,

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.checkpoint.program_savers import add_tables
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.cluster.tasks import Workers
-from tpu_estimator_embedding.estimator.estimator_call import EstimatorCall, ModelInput
+from tpu_estimator_embedding.estimator.estimator_call import ModelInput
 from tpu_estimator_embedding.estimator.estimator_spec import (
     call_model_fn,
     check_is_spec,
@@ -19,7 +19,6 @@ from tpu_estimator_embedding.estimator.estimator_spec import (
     log_start,
     to_estimator_spec,
 )
-from tpu_estimator_embedding.estimator.hooks.embedding_statistics import without_statistics
 from tpu_estimator_embedding.estimator.hooks.input_end import logging_without_input
 from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength
 from tpu_estimator_embedding.estimator.hooks.saved_input import warn_of_saved_input
@@ -58,7 +57,7 @@ class EngineModel:
     Attributes:
         model_fn: that of the program.
         context: batch sizes and replicas.
-        config: the RunConfig.
+        is_chief: whether this process writes statistics for all of its cluster.
         model_dir: the directory of checkpoints and summaries.
         from_columns: whether tables are those of feature columns.
         stored: the tables and features, as one process holds them.
@@ -73,7 +72,7 @@ class EngineModel:
 
     model_fn: Callable[..., EstimatorSpec]
     context: MachineContext
-    config: RunConfig
+    is_chief: bool
     model_dir: str
     from_columns: bool
     stored: EmbeddingPlan
@@ -125,10 +124,11 @@ class EngineModel:
                   call.plan)
         graph = tf.compat.v1.get_default_graph()
         num_ops = len(graph.get_operations())
-        step = build_step(call.plan, inputs.step, model_fn, self._updating(call),
+        step = build_step(call.plan, inputs.step, model_fn, self._updating(call.training),
                           training=call.training, from_columns=self.from_columns,
                           checkpoint_num_hosts=self.checkpoint_num_hosts,
-                          servers=self.servers if call.training else ())
+                          servers=self.servers if call.training else (),
+                          statistics=call.statistics)
         if not call.is_export:
             check_input_is_given(num_ops, tensors_of(inputs.step))
             self.use_step(step)
@@ -148,10 +148,10 @@ class EngineModel:
             prediction_hooks=[*warm_start, *logging_without_input(spec.prediction_hooks)])
         return self._with_update(spec, step, warm_start) if call.training else spec
 
-    def _updating(self, call: EstimatorCall) -> StepUpdate:
-        if call.training and self.workers:
-            return SynchronousUpdate(self.workers, call.statistics)
-        return OwnUpdate(call.statistics, self.model_dir if self.config.is_chief else None)
+    def _updating(self, training: bool) -> StepUpdate:
+        if training and self.workers:
+            return SynchronousUpdate(self.workers)
+        return OwnUpdate(self.model_dir if self.is_chief else None)
 
     def _warm_start(self, step: EngineStep, settings: WarmStartSettings | None) -> _Hooks:
         """Starts tables from a checkpoint; returns the hook that starts the model's variables."""
@@ -173,6 +173,5 @@ class EngineModel:
         with self.context.with_mode(upstream.model_fn.ModeKeys.TRAIN) as ctx:
             logging = log_hooks(spec.loss, steps_done, ctx.global_batch_size,
                                 self.log_every_n_steps, self.length, self.model_dir)
-        of_model = without_statistics(spec.training_hooks, step.engine.plan)
         return spec._replace(train_op=tf.group(*updates), training_hooks=(
-            *warm_start, *step.hooks, *of_model, *logging))
+            *warm_start, *step.hooks, *spec.training_hooks, *logging))

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import EmbeddingStatisticsHook
-from tpu_estimator_embedding.estimator.input.feeding import EmbeddingHook
+from tpu_estimator_embedding.estimator.input.feeding import InputFeed
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.restore import WarmStartSettings
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -72,5 +72,5 @@ class ModelGraph(NamedTuple):
 
     spec: upstream.model_fn.EstimatorSpec
     input_hooks: list[tf.compat.v1.train.SessionRunHook]
-    feed: EmbeddingHook | None
+    feed: InputFeed | None
     input_ops: Collection[str] = ()

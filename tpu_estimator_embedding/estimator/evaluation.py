@@ -16,7 +16,7 @@ from tpu_estimator_embedding.estimator.estimator_call import ModelGraph
 from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
 from tpu_estimator_embedding.estimator.hooks.loop_length import length_in_evaluation
 from tpu_estimator_embedding.estimator.hooks.step_loop import Steps, in_loops
-from tpu_estimator_embedding.estimator.input.feeding import EmbeddingHook
+from tpu_estimator_embedding.estimator.input.feeding import InputFeed
 from tpu_estimator_embedding.estimator.step_session import StepSessionCreator, reach_local_variables
 from tpu_estimator_embedding.types import Structure, Tensor
 
@@ -99,7 +99,7 @@ def evaluate(evaluation: Evaluation) -> dict[str, Any]:
     scaffold, update, values, hooks = evaluation.ops
     final = tf.compat.v1.train.FinalOpsHook(values)
     stops = [hook for hook in hooks if isinstance(hook, tf_evaluation._StopAfterNEvalsHook)]
-    feeds = [hook for hook in hooks if isinstance(hook, EmbeddingHook)]
+    feeds = [hook for hook in hooks if isinstance(hook, InputFeed)]
     updates = _counted([update], stops)
     if feeds and stops:
         steps = Steps(tf_evaluation._get_or_create_eval_step, lambda: stops[0]._num_evals)

@@ -153,12 +153,14 @@ def forward_features(
 
 def _chosen(features: Structure, names: Sequence[str] | None,
             of_tables: set[str]) -> dict[str, Tensor]:
-    checks.check(isinstance(features, dict), "features", "a dictionary, to forward some", features)
+    checks.check(isinstance(features, dict), "features", "a dictionary, so that features can be "
+                 "forwarded by name", features)
     if names is None:
         return {name: value for name, value in features.items() if name not in of_tables}
-    checks.check(not of_tables & set(names), "keys", "other features than those of tables, of "
-                 "which the model_fn gets activations, not ids", sorted(of_tables & set(names)),
-                 "Give the ids a second time, under another name.")
+    checks.check(not of_tables & set(names), "keys", "features that are not looked up in tables, "
+                 "because model_fn gets their activations, not their "
+                 "ids", sorted(of_tables & set(names)),
+                 "Return the ids from input_fn a second time, under another name.")
     missing = [name for name in names if name not in features]
     checks.check(not missing, "keys", f"features, which are {sorted(features)}", missing)
     return {name: features[name] for name in names}
@@ -166,9 +168,9 @@ def _chosen(features: Structure, names: Sequence[str] | None,
 
 def _with_predictions(spec: Any, forwarded: Mapping[str, Tensor]) -> EstimatorSpec:
     checks.check(isinstance(spec.predictions, Mapping), "predictions",
-                 "a dictionary, to add features to them", spec.predictions)
+                 "a dictionary, so that features can be added", spec.predictions)
     taken = sorted(forwarded.keys() & spec.predictions.keys())
-    checks.check(not taken, "keys", "other names than those of predictions", taken)
+    checks.check(not taken, "keys", "different from the names of predictions", taken)
     outputs = {
         name: (v1.estimator.export.PredictOutput({**output.outputs, **forwarded})
                if isinstance(output, v1.estimator.export.PredictOutput) else output)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.checkpoint.model_directory import explained_writes
 from tpu_estimator_embedding.checkpoint.names import table_of
-from tpu_estimator_embedding.checkpoint.savers import (
+from tpu_estimator_embedding.checkpoint.saver_patches import (
     WAY_OUT_OF_DAMAGE,
     damage_in_session,
     explained_reading,
@@ -140,9 +140,9 @@ def explained_reads() -> Iterator[None]:
         if not _READ_IN_PLACE.search(error.message or ""):
             raise
         raise tf.errors.InvalidArgumentError(
-            error.node_def, None, "A large table can only be looked up where it is read in place, "
-            f"got a session that fetches one. Set {settings.TABLES_IN_PLACE.variable}=off in the "
-            f"environment to load tables. ({error.message})"
+            error.node_def, None, "A large table that is read in place can be looked up but not "
+            f"fetched, got a session that fetches one. Set {settings.TABLES_IN_PLACE.variable}=off "
+            f"in the environment to load tables. ({error.message})"
         ) from None
 
 
@@ -160,9 +160,9 @@ def saver_of_tables(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, 
     if not plan.tables or (is_export and (are_loaded or scaffold.saver is not None)):
         return None
     # Loaded only here, because it loads what reads checkpoints: `install()` does not wait for that.
-    from tpu_estimator_embedding.checkpoint.table_saver import TableSaver
+    from tpu_estimator_embedding.checkpoint import export_saver, in_place_saver
     if is_export:
-        return TableSaver(is_export=True)
+        return export_saver.ExportSaver()
     size = sum(4 * table.vocabulary_size * table.dimension for table in plan.tables)
     if training or size <= LOADED_BYTES:
         return None
@@ -179,7 +179,7 @@ def saver_of_tables(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, 
         tf.compat.v1.logging.info(
             "tpu_estimator_embedding: tables are loaded, not read in place: %s", reason)
         return None
-    return TableSaver(loaded_bytes=LOADED_BYTES)
+    return in_place_saver.InPlaceSaver(LOADED_BYTES)
 
 
 def _explain_shape(checkpoint: str, name: str, ours: str, saved: str, *, warm_starts: bool) -> str:
@@ -236,9 +236,9 @@ def tell_of_unused_slots(model_dir: str, tables: Mapping[str, TableNames]) -> No
         and any(name.startswith(f"{names.table}/") for names in tables.values()))
     if unused:
         tf.compat.v1.logging.warning(
-            "tpu_estimator_embedding: training goes on without %s of %s, which this program does "
-            "not use. Later checkpoints do not have them: keep a copy of this one to go back to "
-            "the former optimizer.", unused, checkpoint)
+            "tpu_estimator_embedding: training continues without %s of %s, which this program does "
+            "not use. Later checkpoints will lack them: keep a copy of this one to be able to "
+            "return to the former optimizer.", unused, checkpoint)
 
 
 def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,

@@ -288,7 +288,7 @@ class StepSessionCreator(tf.compat.v1.train.SessionCreator):
             graph=tf.compat.v1.get_default_graph())
 
     def create_session(self) -> tf.compat.v1.Session:
-        """Returns a session whose variables are initialized, restored or there."""
+        """Returns a session whose variables the chief initialized or restored, or waits for it."""
         scaffold, manager = self._scaffold, self._manager
         if not self._is_chief:
             return manager.wait_for_session(

@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -61,7 +62,11 @@ from tpu_estimator_embedding.estimator.evaluation import (
     stop_hooks,
 )
 from tpu_estimator_embedding.estimator.export import EXPORT_FOR_TPU
-from tpu_estimator_embedding.estimator.hooks import embedding_statistics, saving_choice
+from tpu_estimator_embedding.estimator.hooks import saving_choice
+from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
+    split_statistics,
+    with_statistics,
+)
 from tpu_estimator_embedding.estimator.hooks.input_end import logging_without_input, ops_of_input
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength, length_in_training
@@ -70,7 +75,8 @@ from tpu_estimator_embedding.estimator.hooks.session_start import (
     collecting_once_started,
     telling_of_slow_start,
 )
-from tpu_estimator_embedding.estimator.input.feeding import EmbeddingHook, feed_steps
+from tpu_estimator_embedding.estimator.input.feeding import InputFeed, feed_steps
+from tpu_estimator_embedding.estimator.input.input_reader import call_input_fn
 from tpu_estimator_embedding.estimator.input.machine_context import (
     MachineContext,
     check_can_honour,
@@ -163,26 +169,16 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                  num_hosts: int | None = None, checkpoint_num_hosts: int | None = None,
                  cluster_config: ClusterConfig | None = None,
                  async_checkpoints: bool | None = None, checkpoint_at_start: bool | None = None):
-        check_config(config)
-        config = copy.deepcopy(config)
-        batch_axis = None if batch_axis is None else list(batch_axis)
-        # A text of a flag, such as "False", is true.
-        checks.check_one_of("use_tpu", (True, False, None), use_tpu)
-        for name, flag in (("eval_on_tpu", eval_on_tpu), ("export_to_tpu", export_to_tpu),
-                           ("export_to_cpu", export_to_cpu)):
-            checks.check_one_of(name, (True, False, None), flag)
-        if num_hosts is not None:
-            checks.check_positive_int("num_hosts", num_hosts)
-        if checkpoint_num_hosts is not None:
-            checks.check_positive_int("checkpoint_num_hosts", checkpoint_num_hosts)
-        checks.check_type((str, os.PathLike, type(None)), "model_dir", "a string or a path object",
-                          model_dir)
-        checks.check_can_be_directory("model_dir", model_dir or getattr(config, "model_dir", None))
-        check_spec(embedding_config_spec)
-        embedding_config_spec = embedding_config_spec and own_spec(embedding_config_spec)
+        _check_arguments(
+            config, model_dir, embedding_config_spec,
+            flags={"use_tpu": use_tpu, "eval_on_tpu": eval_on_tpu, "export_to_tpu": export_to_tpu,
+                   "export_to_cpu": export_to_cpu},
+            hosts={"num_hosts": num_hosts, "checkpoint_num_hosts": checkpoint_num_hosts})
         if use_tpu:
             check_can_honour(config)
-        config = with_device_filters(config)
+        config = with_device_filters(copy.deepcopy(config))
+        batch_axis = None if batch_axis is None else list(batch_axis)
+        embedding_config_spec = embedding_config_spec and own_spec(embedding_config_spec)
         self._use_engine = use_tpu
         self._spec = embedding_config_spec
         self._tensor_core_columns = (
@@ -246,7 +242,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
               collecting_once_started() as collect,
               telling_of_slow_start(plan) as slow_start,
               self._stop.noting_signals()):
-            hooks = embedding_statistics.with_statistics(hooks, plan)
+            hooks = with_statistics(hooks, plan)
             return super().train(input_fn, [slow_start, collect, *self._hooks(hooks), self._stop],
                                  steps, max_steps, saving_listeners)
 
@@ -343,19 +339,18 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                      ) -> Any:
         if self._train_distribution:
             return super()._train_model(input_fn, hooks, saving_listeners)
-        call = self._call(ModeKeys.TRAIN, tf.train.latest_checkpoint(self.model_dir),
-                          statistics=tuple(embedding_statistics.statistics_hooks(hooks)))
+        call = self._call(ModeKeys.TRAIN, tf.train.latest_checkpoint(self.model_dir))
+        statistics, hooks = split_statistics(stop_hook_in_place(hooks), call.plan)
+        call = dataclasses.replace(call, statistics=tuple(statistics))
         with tf.Graph().as_default() as tf_graph, tf_graph.device(self._device_fn):
             tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
             self._create_and_assert_global_step(tf_graph)
             training_util._get_or_create_global_step_read(tf_graph)
             return train(Training(
-                graph=self._build(input_fn, call),
-                hooks=embedding_statistics.without_statistics(stop_hook_in_place(hooks), call.plan),
-                listeners=saving_listeners, config=self._config,
-                session_config=self._session_config, model_dir=self.model_dir,
-                saving=self._saving, servers=self._cluster.servers, length=self._loop_length(),
-                is_stopping=lambda: self._stop.received is not None))
+                graph=self._build(input_fn, call), hooks=hooks, listeners=saving_listeners,
+                config=self._config, session_config=self._session_config,
+                model_dir=self.model_dir, saving=self._saving, servers=self._cluster.servers,
+                length=self._loop_length(), is_stopping=lambda: self._stop.received is not None))
 
     def _actual_eval(self, input_fn: Callable[..., Structure], strategy: Any = None,
                      steps: int | None = None,
@@ -439,6 +434,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         """Builds input and model in the default graph."""
         if self._use_engine:
             step, feed, hooks = self._fed_input(input_fn, call)
+            # Estimator calls `_model_fn`, and so what `_built_by` made.
             spec = self._call_model_fn(ModelInput(call, step), None, call.mode, self.config)
             return ModelGraph(spec, [feed, *hooks], feed)
         with ops_of_input() as input_ops:
@@ -460,28 +456,29 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         return features, None, hooks
 
     def _fed_input(self, input_fn: Callable[..., Structure], call: EstimatorCall
-                   ) -> tuple[StepInput, EmbeddingHook,
+                   ) -> tuple[StepInput, InputFeed,
                               list[tf.compat.v1.train.SessionRunHook]]:
         """Returns the input of a step that an input_fn feeds, its feed, and the input's hooks."""
-        hooks: list[tf.compat.v1.train.SessionRunHook] = []
-
-        def read(context: upstream.tpu_context.TPUContext) -> Structure:
+        def read(context: upstream.tpu_context.TPUContext
+                 ) -> tuple[Structure, list[tf.compat.v1.train.SessionRunHook]]:
             # Anew for every call, so that each has its own params and config.
-            function, _, of_input = self._read(input_fn, call.mode)
-            hooks.extend(of_input)
-            return function(context)
+            function, _, hooks = self._read(input_fn, call.mode)
+            return function(context), hooks
 
         device = self._cluster.this_task if call.training else ""
         with self._ctx.with_mode(call.mode) as ctx, tf.device(device or THIS_PROCESS):
+            results = call_input_fn(ctx, read)
             step, feed = feed_steps(
-                call.plan, ctx, read, training=call.training, batch_axis=self._batch_axis,
+                call.plan, ctx, [result for result, _ in results], training=call.training,
+                has_servers=bool(self._cluster.servers), batch_axis=self._batch_axis,
                 tensor_core_columns=self._tensor_core_columns,
-                is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers),
+                is_stopping=self._stop.stops_waiting, sums_only=bool(self._workers),
                 to_the_end=call.to_the_end)
         leave_out_summaries_of_input()
         check_partition_dims(self._config.tpu_config, step.replicas[0].features,
                              step.replicas[0].labels)
-        return step.without_labels() if call.mode == ModeKeys.PREDICT else step, feed, hooks
+        return (step.without_labels() if call.mode == ModeKeys.PREDICT else step, feed,
+                [hook for _, hooks in results for hook in hooks])
 
     def _received_input(self, receiver_fn: Callable[[], Any], mode: str) -> "_ReceivedInput":
         """Returns the input of a graph to export, as an input_receiver_fn receives it."""
@@ -534,8 +531,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     def _engine_model(self) -> EngineModel:
         """Returns the model_fn of the program, and what its graphs have in common."""
         return EngineModel(
-            self._user_model_fn, context=self._ctx, config=self._config, model_dir=self.model_dir,
-            from_columns=bool(self._spec and self._spec.feature_columns),
+            self._user_model_fn, context=self._ctx, is_chief=self._config.is_chief,
+            model_dir=self.model_dir, from_columns=bool(self._spec and self._spec.feature_columns),
             stored=self._plan(training=False), checkpoint_num_hosts=self._checkpoint_num_hosts,
             servers=self._cluster.servers, workers=self._workers, eval_on_tpu=self._eval_on_tpu,
             log_every_n_steps=self._log_steps, length=self._loop_length(),
@@ -566,6 +563,28 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                               strip_default_attrs, for_cpu=self._export_to_cpu,
                               for_tpu=self._export_to_tpu),
                 functools.partial(upstream.estimator.Estimator._add_meta_graph_for_mode, self))
+
+
+def _check_arguments(config: upstream.tpu_config.RunConfig | None, model_dir: str | None,
+                     embedding_config_spec: EmbeddingConfigSpec | None, *,
+                     flags: Mapping[str, object], hosts: Mapping[str, int | None]) -> None:
+    """Checks arguments of the constructor, before anything is made of them.
+
+    Args:
+        config, model_dir, embedding_config_spec: the arguments of these names.
+        flags: name -> value of the arguments that are bools.
+        hosts: name -> value of the arguments that are numbers of hosts.
+    """
+    check_config(config)
+    for name, flag in flags.items():  # a text of a flag, such as "False", is true
+        checks.check_one_of(name, (True, False, None), flag)
+    for name, number in hosts.items():
+        if number is not None:
+            checks.check_positive_int(name, number)
+    checks.check_type((str, os.PathLike, type(None)), "model_dir", "a string or a path object",
+                      model_dir)
+    checks.check_can_be_directory("model_dir", model_dir or getattr(config, "model_dir", None))
+    check_spec(embedding_config_spec)
 
 
 def _layouts_saved() -> contextlib.AbstractContextManager[None]:

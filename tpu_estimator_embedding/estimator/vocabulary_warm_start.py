@@ -40,8 +40,8 @@ def check_vocabulary(info: VocabInfo, name: str, vocabulary_size: int) -> None:
     checks.check(info.axis in (0, None), f"axis of {argument}", "0 for a table", info.axis)
     rows = info.new_vocab_size + info.num_oov_buckets
     checks.check(rows == vocabulary_size, argument,
-                 f"have {vocabulary_size} rows in new_vocab_size and num_oov_buckets together, as "
-                 "the table has", rows)
+                 f"have new_vocab_size + num_oov_buckets equal to the {vocabulary_size} rows of "
+                 "the table", rows)
 
 
 def former_ids(info: VocabInfo) -> np.ndarray:

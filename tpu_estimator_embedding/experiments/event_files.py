@@ -100,7 +100,7 @@ def _events(path: pathlib.Path) -> Iterator[event_pb2.Event]:
     except (ValueError, message.DecodeError) as error:
         warnings.warn(
             f"{path} is damaged, or not an event file: {error}. The report leaves out the rest of "
-            "it. Move the file away if it is not of this model.", stacklevel=2)
+            "it. Move the file away if it does not belong to this model.", stacklevel=2)
 
 
 def _records(path: pathlib.Path) -> Iterator[bytes]:

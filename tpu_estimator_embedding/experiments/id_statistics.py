@@ -12,7 +12,7 @@ import tqdm
 
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
-from tpu_estimator_embedding.estimator.input.input_reader import read_input
+from tpu_estimator_embedding.estimator.input.input_reader import call_input_fn, read_input
 from tpu_estimator_embedding.estimator.input.split_features import split_features
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES, shard_of_id
@@ -128,8 +128,8 @@ def sample(captured: Captured, plan: EmbeddingPlan, count: int) -> list[dict[str
         tf.compat.v1.train.create_global_step()
         keys = {key for feature in plan.features
                 for key in (feature.name, feature.weight_key) if key is not None}
-        call_input_fn = estimator._call_input_fn(captured.method_arguments["input_fn"], _TRAIN)
-        reading = read_input(ctx, call_input_fn, keys, estimator._batch_axis)
+        input_fn = estimator._call_input_fn(captured.method_arguments["input_fn"], _TRAIN)
+        reading = read_input(ctx, call_input_fn(ctx, input_fn), keys, estimator._batch_axis)
         tensors = [_tensors(plan, features) for features, _ in reading.read().of_replicas]
         initialize = [tf.compat.v1.global_variables_initializer(),
                       tf.compat.v1.local_variables_initializer(),

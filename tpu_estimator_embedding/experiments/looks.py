@@ -76,8 +76,8 @@ def paper(formats: Sequence[str]) -> Look:
 def add_figures(parser: argparse.ArgumentParser) -> None:
     """Adds the option `--figures`."""
     parser.add_argument("--figures", metavar="FORMATS",
-                        help="formats of the figures beside the page, which fit the columns of a "
-                        f"paper ({','.join(figures.FORMATS)})")
+                        help="file formats of the figures next to the page, which fit the columns "
+                        f"of a paper ({','.join(figures.FORMATS)})")
 
 
 def read_formats(text: str | None) -> tuple[str, ...]:
@@ -104,4 +104,4 @@ def check_formats(formats: Sequence[str]) -> None:
 def _check_formats(formats: Sequence[str] | None, name: str, how: str, given: object) -> None:
     checks.check(formats is not None and set(formats) <= set(figures.FORMATS)
                  and len(set(formats)) == len(formats), name,
-                 f"some of {','.join(figures.FORMATS)}{how}", given)
+                 f"one or more of {','.join(figures.FORMATS)}{how}", given)

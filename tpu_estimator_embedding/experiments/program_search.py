@@ -71,8 +71,8 @@ def run_trials(sweep: SweepDirectory, program: program_sweep.Program, jobs: int,
 
 def _failures(last: RunResult) -> str:
     return (f"The first {_MOST_FAILURES} trials failed, the last one with {last.error!r}; its log "
-            f"is {last.run.log}. Mend the program, or choose other ranges, and run the same "
-            "command again: it repeats these trials.")
+            f"is {last.run.log}. Fix the program, or choose other ranges, and run the same command "
+            "again: it repeats these trials.")
 
 
 @dataclasses.dataclass

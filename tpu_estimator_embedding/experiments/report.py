@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a report: a page of sections, with its figures in it, and beside it for papers."""
+"""Writes a report: a page of sections with its figures, and the figures as files for papers."""
 
 import dataclasses
 import pathlib

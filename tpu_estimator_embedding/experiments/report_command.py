@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Writes the report and prints its path; returns the exit status."""
     try:
         if args.watch or args.port:
-            raise ValueError("`--watch` and `--port` are gone. A running training is shown by "
-                             f"`tensorboard --logdir {shlex.quote(str(args.model_dir[0]))}`.")
+            raise ValueError("`--watch` and `--port` were removed. To watch a running training, "
+                             f"use `tensorboard --logdir {shlex.quote(str(args.model_dir[0]))}`.")
         formats = read_formats(args.figures)
         _show(_write(args, formats), formats)
     except (OSError, ValueError) as error:

@@ -15,7 +15,7 @@ from tpu_estimator_embedding.experiments.event_files import Curves
 from tpu_estimator_embedding.experiments.results import Results, RunResult
 
 TRACKERS = ("mlflow",)
-_WANDB = ("gone. Weights & Biases reads event files itself: call "
+_WANDB = ("no longer supported. Weights & Biases reads event files itself: call "
           "`wandb.init(sync_tensorboard=True)` in the program, or run `wandb sync "
           "--sync-tensorboard` of wandb 0.29 or older on a directory of `runs`.")
 
@@ -69,7 +69,7 @@ def check_trackers(names: Sequence[str], argument: str) -> None:
     if not isinstance(names, str) and "wandb" in names:
         raise ValueError(f"`{argument}` with wandb is {_WANDB}")
     checks.check(not isinstance(names, str) and set(names) <= set(TRACKERS), argument,
-                 f"some of {', '.join(TRACKERS)} in a list", names)
+                 f"one or more of {', '.join(TRACKERS)} in a list", names)
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise ValueError(f"`{argument}` with {name} needs {name}, which is not installed. Run "

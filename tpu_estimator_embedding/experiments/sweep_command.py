@@ -87,9 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--search", choices=["optuna"],
                         help="let Optuna choose the settings, instead of every combination")
     parser.add_argument("--trials", type=int, metavar="N",
-                        help=f"runs of a search, those of before included ({_TRIALS})")
+                        help=f"total runs of a search, including earlier ones ({_TRIALS})")
     parser.add_argument("--no-pruning", action="store_true",
-                        help="let a search run every trial to its end, hopeless ones too")
+                        help="run every trial of a search to its end, without pruning")
     add_figures(parser)
     parser.add_argument("--log", nargs="+", metavar="TRACKER", default=[],
                         help="also write the runs to a tracker on this machine: mlflow")

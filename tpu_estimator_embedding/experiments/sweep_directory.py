@@ -94,7 +94,7 @@ class SweepDirectory:
             try:
                 choose_metric(self.metric, [result])
             except ValueError as error:
-                raise ValueError(f"{error} What has run is kept: run the same command again with "
+                raise ValueError(f"{error} Finished runs are kept: run the same command again with "
                                  "that metric.") from None
 
     def results(self) -> Results:

@@ -89,14 +89,15 @@ def _warn_of_raw_ids(feature: str, column: Any) -> None:
     if isinstance(column, fc_v2.IdentityCategoricalColumn):
         if column.default_value is None:
             return
-        ignored = f"default_value {column.default_value}"
+        ignored, instead = f"default_value {column.default_value}", "leave it out"
     elif not getattr(column, "dtype", tf.int64).is_integer:
         return
     else:
         ignored = "hash" if hasattr(column, "hash_bucket_size") else "vocabulary"
+        instead = "use categorical_column_with_identity"
     _warn_once(f"Feature {feature!r} looks up its ids unchanged, as on a TPU: the {ignored} of its "
-               "categorical column is not applied, as it is with use_tpu=False. Apply it in "
-               "input_fn, or use categorical_column_with_identity.")
+               "categorical column is not applied, whereas use_tpu=False applies it. Apply it in "
+               f"input_fn, or {instead}.")
 
 
 @functools.cache  # warns once in a process

@@ -94,7 +94,7 @@ def _batch(argument: str, strings: Tensor | Sequence[bytes]) -> Tensor:
     tensor = tf.convert_to_tensor(strings, tf.string)
     checks.check(tensor.shape.rank in (None, 1), argument, "a batch, of shape [batch]",
                  tensor.shape, "Batch the dataset before it is parsed: that is many times faster "
-                 "than to parse record by record.")
+                 "than parsing record by record.")
     return tensor
 
 
@@ -233,7 +233,7 @@ class NativeFeatures(NamedTuple):
             sizes = [tf.size(part) for part in tf.nest.flatten(parsed, expand_composites=True)]
             is_refused = tf.less(tf.add_n(sizes), 0)
             with tf.control_dependencies([tf.debugging.Assert(is_refused, [
-                    "The native parser refuses records that TensorFlow accepts. Parse them with "
+                    "The native parser rejected records that TensorFlow accepts. Parse them with "
                     "tf.io.parse_example."])]):
                 return tf.identity(is_refused)
 

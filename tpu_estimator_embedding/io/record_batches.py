@@ -75,7 +75,7 @@ def record_batches(filenames: Any, batch_size: int | Tensor, drop_remainder: boo
     batch_size = tf.cast(batch_size, tf.int64)
     buffer_size = tf.cast(_BUFFER_SIZE if buffer_size is None else buffer_size, tf.int64)
     static_buffer_size = int(tf.get_static_value(buffer_size) or 0)
-    checks.check(static_buffer_size >= 0, "buffer_size", "at least 0, which means no buffer",
+    checks.check(static_buffer_size >= 0, "buffer_size", "at least 0, where 0 means no buffer",
                  static_buffer_size)
     ops = load.native_ops()
     if ops is None:

@@ -109,8 +109,9 @@ def _kernels(chosen: str) -> Kernels:
     except (CompilationError, *LOADING_ERRORS) as error:
         reason = str(error).splitlines()[0]
     if chosen == "native":
-        raise RuntimeError(f"`{VARIABLE}=native` must find or compile the native kernels, and "
-                           f"cannot: {reason}. Run `{COMMAND}` to see more, or unset it.")
+        raise RuntimeError(f"`{VARIABLE}=native` requires the native kernels, which could not be "
+                           f"found or compiled: {reason}. Run `{COMMAND}` for details, or unset "
+                           "it.")
     _say(f"running on TF ops, several times slower than native kernels: {reason}. "
          f"`{COMMAND}` compiles them.")
     return Kernels(None, "TF ops", reason)
@@ -119,7 +120,7 @@ def _kernels(chosen: str) -> Kernels:
 def _native_kernels(tensorflow: TensorFlowBuild | None) -> Kernels:
     """Opens the first library that can be opened, or compiles one."""
     if tensorflow is None:
-        raise CompilationError("the TensorFlow that is imported is not an installed one")
+        raise CompilationError("the imported TensorFlow is not an installed package")
     refusals = []
     for path in library.candidates(tensorflow):
         try:
@@ -138,8 +139,8 @@ def _native_kernels(tensorflow: TensorFlowBuild | None) -> Kernels:
 
 def _reported(opened: Kernels, refusals: list[str]) -> Kernels:
     if refusals:
-        _say(f"not loading native kernels that were found: {'; '.join(refusals)}. "
-             f"Running those {opened.source}.")
+        _say(f"ignoring native kernels that were found: {'; '.join(refusals)}. Running those "
+             f"{opened.source}.")
     return opened
 
 

@@ -132,7 +132,7 @@ def _check_message(proto: TPUEmbeddingConfiguration) -> None:
     check_mode(proto.mode)
     sharding = getattr(proto, "spmd_sharding", None)
     checks.check(not (sharding and sharding.enabled), "spmd_sharding", "disabled", sharding,
-                 "Replicas here are those of tpu.shard.")
+                 "Use tpu.shard to create replicas.")
 
 
 def _table(descriptor: TPUEmbeddingConfiguration.TableDescriptor) -> TableConfig:
@@ -192,7 +192,7 @@ def _check_is_honoured(table: TableConfig, message: Message, argument: str) -> N
         others = {field.name: str(value).strip() for field, value in given.ListFields()
                   if value != getattr(written, field.name)}
         raise ValueError(checks.complaint(
-            argument, "have only fields that this package's engine honours", others))
+            argument, "have only fields that this package's engine supports", others))
 
 
 def _features(proto: TPUEmbeddingConfiguration) -> dict[str, FeatureConfig]:
@@ -204,7 +204,7 @@ def _features(proto: TPUEmbeddingConfiguration) -> dict[str, FeatureConfig]:
     for number, descriptor in enumerate(proto.feature_descriptor):
         name = descriptor.name or f"feature {number}"
         checks.check(name not in features, f"name of feature_descriptor[{number}]",
-                     "that of no other feature", name)
+                     "unique among the features", name)
         checks.check(0 <= descriptor.table_id < len(tables),
                      f"table_id of feature_descriptor[{number}]",
                      f"the number of one of the tables {tables}", descriptor.table_id)

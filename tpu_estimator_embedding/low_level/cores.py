@@ -86,4 +86,4 @@ def _job(master: str | None, cluster_def: tf.train.ClusterDef | None) -> str:
     except ValueError as error:
         raise ValueError(checks.complaint(
             "master_job_name", "given where cluster_def has several jobs", None,
-            "Name the job that holds the tables.")) from error
+            "Pass the name of the job that holds the tables.")) from error

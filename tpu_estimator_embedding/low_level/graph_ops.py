@@ -16,6 +16,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.late_variables import late_variables, set_late_variables
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.process_variables import create_process_variables
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.low_level.core_queue import Batch, CoreQueue, Share
@@ -27,8 +28,6 @@ from tpu_estimator_embedding.ops.graph_rewrites import set_late_tensor, wait_for
 from tpu_estimator_embedding.ops.outermost_graph import outermost_graph
 from tpu_estimator_embedding.ops.replica_graphs import Replicas
 from tpu_estimator_embedding.types import Tensor
-
-CPU = "/device:CPU:0"
 
 
 class Receipt(NamedTuple):
@@ -66,7 +65,7 @@ class GraphOps:
     def __init__(self, share: Share):
         """Creates the queues in the default graph."""
         self._plan, self._batch_size, num_cores = share.plan, share.batch_size, share.num_cores
-        with tf.device(CPU), tf.name_scope("tpu_embedding"):
+        with tf.device(THIS_PROCESS), tf.name_scope("tpu_embedding"):
             self.queues = [CoreQueue(core, share) for core in range(num_cores)]
             self.update = JointUpdate(share)
         self.tied = TiedActivations(num_cores)
@@ -88,7 +87,7 @@ class GraphOps:
             return self._receive_for_all(replicas)
         core = next(self._receivers) % len(self.queues)
         tables = self._plan.tables
-        with tf.device(CPU), tf.name_scope(f"receive_activations_{core}"):
+        with tf.device(THIS_PROCESS), tf.name_scope(f"receive_activations_{core}"):
             start = tf.no_op()
             batch = self._next_batch(core, start)
             values = self._lookup(batch)
@@ -115,7 +114,7 @@ class GraphOps:
         core = next(self._senders) % len(self.queues)
         receipts = self._own_receipts(core, gradients.values())
         _read_before(step, receipts)
-        with tf.device(CPU), tf.name_scope(f"send_gradients_{core}"):
+        with tf.device(THIS_PROCESS), tf.name_scope(f"send_gradients_{core}"):
             stacked = stack_gradients(self._plan, [gradients])
             queue = self.queues[core]
             with tf.control_dependencies([*stacked.values(), *(own.end for own in receipts)]):
@@ -132,7 +131,7 @@ class GraphOps:
         sent = tf.constant(True)
         # After the update of a step that was built before in the same computation.
         before = [self._updates[replicas]] if replicas in self._updates else []
-        with tf.device(CPU), tf.name_scope("receive_activations"):
+        with tf.device(THIS_PROCESS), tf.name_scope("receive_activations"):
             with tf.control_dependencies(before):
                 batches = [self.queues[core].receive_in_loop() for core in cores]
             is_trained = assert_that(
@@ -178,7 +177,8 @@ class GraphOps:
             set_late_tensor(received.sends, received.sent)
         # Gradients need not depend on the activations of their batch.
         lookups = [] if received is None else received.activations
-        with tf.device(CPU), tf.name_scope("send_gradients"), tf.control_dependencies(lookups):
+        with (tf.device(THIS_PROCESS), tf.name_scope("send_gradients"),
+              tf.control_dependencies(lookups)):
             stacked = {core: stack_gradients(
                 self._plan, [dict(zip(gradients, of_core, strict=True))])
                 for core, of_core in zip(replica_graphs.current_cores(), copies, strict=True)}
@@ -206,7 +206,7 @@ class GraphOps:
 
     def retrieve(self, engine: PartitionedEmbedding) -> tf.Operation:
         """Returns an op that applies delayed updates, so that the tables hold all of them."""
-        with tf.device(CPU):
+        with tf.device(THIS_PROCESS):
             return tf.group(self.update.apply_delayed(engine))
 
     def engine(self) -> PartitionedEmbedding:
@@ -222,7 +222,7 @@ class GraphOps:
 
     def load(self) -> tf.Operation:
         """Returns an op that drops delayed updates, so that the variables stay as assigned."""
-        with tf.device(CPU):
+        with tf.device(THIS_PROCESS):
             return tf.group(self.update.drop_delayed())
 
     def _next_batch(self, core: int, start: tf.Operation) -> Batch:

@@ -46,11 +46,10 @@ from tpu_estimator_embedding.config.optimization_parameters import _Optimization
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.config.to_plan import warn_of_profile_data
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.step import EnqueueDatas
+from tpu_estimator_embedding.engine.variables import create_variables
 from tpu_estimator_embedding.low_level.core_queue import Share, core_ids
 from tpu_estimator_embedding.low_level.cores import DeviceConfig, find_cores
 from tpu_estimator_embedding.low_level.engine_configuration import (
@@ -60,7 +59,7 @@ from tpu_estimator_embedding.low_level.engine_configuration import (
     batch_mode,
 )
 from tpu_estimator_embedding.low_level.enqueue_list import checked_enqueue_list
-from tpu_estimator_embedding.low_level.graph_ops import CPU, GraphOps
+from tpu_estimator_embedding.low_level.graph_ops import GraphOps
 from tpu_estimator_embedding.low_level.sent_gradients import (
     checked_gradients,
     checked_step,
@@ -224,7 +223,7 @@ class TPUEmbedding(EngineConfiguration):
     def _enqueue_core(self, core: int, datas: EnqueueDatas, mode: BatchMode) -> tf.Operation:
         """Returns the op that checks the ids of one core and enqueues them."""
         graph_ops = self._ops_for("generate_enqueue_ops")
-        with tf.device(CPU), tf.name_scope(f"enqueue_{core}"):
+        with tf.device(THIS_PROCESS), tf.name_scope(f"enqueue_{core}"):
             return graph_ops.queues[core].enqueue(core_ids(self._share, datas), mode)
 
     def _send_gradients(self, gradients: Mapping[str, Tensor | None], step: Tensor | int | None,

@@ -111,7 +111,7 @@ def hook_dummy_table_variables_to_activations(
     tables = {feature: config.table_id
               for feature, config in tpu_embedding.feature_to_config_dict.items()}
     unknown = sorted(set(activations) - set(tables))
-    checks.check(not unknown, "activations", f"those of the features {sorted(tables)}", unknown)
+    checks.check(not unknown, "activations", f"keyed by the features {sorted(tables)}", unknown)
     missing = sorted({tables[feature] for feature in activations} - set(dummy_table_variables))
     checks.check(not missing, "dummy_table_variables", "have a variable for every table",
                  sorted(dummy_table_variables), f"Missing: {missing}.")

@@ -15,23 +15,19 @@
 """
 
 import contextlib
-import inspect
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    prepare_ids,
-    split_activations,
-)
-from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.stacked_activations import split_activations
+from tpu_estimator_embedding.engine.step_ids import prepare_ids
 from tpu_estimator_embedding.mid_level.config.structure import (
     Ids,
     check_structure,
@@ -42,6 +38,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     own_configs,
 )
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
+from tpu_estimator_embedding.mid_level.constructor_call import read_call
 from tpu_estimator_embedding.mid_level.execution.deep_copies import deep_copy
 from tpu_estimator_embedding.mid_level.execution.engine_batches import EngineBatches
 from tpu_estimator_embedding.mid_level.execution.replica_activations import (
@@ -66,7 +63,6 @@ from tpu_estimator_embedding.mid_level.input.feature_input import (
     batch_size_of,
     empty_data,
 )
-from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.optimizers.setting_checks import check_flag
 from tpu_estimator_embedding.types import Structure, Tensor
@@ -206,7 +202,7 @@ class TPUEmbedding(TrackedTables):
         """
         check_structure("features", self._own_config, features)
         check_flag("training", training, "Pass a bool of Python.")
-        if training and any(table.optimizer is None for table in self._plan.tables):
+        if training and self._plan.tables_without_optimizer:
             raise RuntimeError("Tables without an optimizer cannot be trained. Pass "
                                "training=False, or give TPUEmbedding an optimizer.")
         leaves = [*tf.nest.flatten(features), *[None] * len(self._features)]
@@ -383,7 +379,7 @@ class TPUEmbedding(TrackedTables):
         return self._batches
 
     def _check_optimizers(self) -> None:
-        without = [table.name for table in self._plan.tables if table.optimizer is None]
+        without = self._plan.tables_without_optimizer
         checks.check_with_sentence(
             not without, f"Tables {without} have no optimizer.",
             "Pass `optimizer`, or TableConfig(optimizer=...) for each of them.")
@@ -408,68 +404,3 @@ def _check_initialized(initialize: bool) -> None:
     if not initialize and not _initialized:
         raise RuntimeError(checks.complaint(
             "initialize_tpu_embedding", "True if there is no other TPUEmbedding", initialize))
-
-
-_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
-
-
-def _signature(*names: str, **defaults: object) -> inspect.Signature:
-    return inspect.Signature(
-        [inspect.Parameter(name, _POSITIONAL) for name in names] +
-        [inspect.Parameter(name, _POSITIONAL, default=value)
-         for name, value in defaults.items()] +
-        [inspect.Parameter("table_multipliers", inspect.Parameter.KEYWORD_ONLY, default=None)])
-
-
-_RELEASE_2_3 = _signature("feature_config", "batch_size", "optimizer",
-                          pipeline_execution_with_tensor_core=False,
-                          initialize_tpu_embedding=True)
-_RELEASE_2_4 = _signature("feature_config", "optimizer",
-                          pipeline_execution_with_tensor_core=False)
-
-
-class ConstructorCall(NamedTuple):
-    """The arguments of a constructor call, in either signature.
-
-    Attributes:
-        batch_size: samples of all replicas; None in the signature of release 2.4.
-        table_multipliers: accepted in both signatures; TensorFlow does not have it.
-    """
-
-    feature_config: Structure
-    optimizer: TableOptimizer | None
-    pipeline_execution_with_tensor_core: bool = False
-    batch_size: int | None = None
-    initialize_tpu_embedding: bool = True
-    table_multipliers: Multipliers = None
-
-
-def read_call(arguments: tuple[object, ...], keywords: dict[str, Any]) -> ConstructorCall:
-    """Reads the arguments of a call.
-
-    A call uses the signature of release 2.3 if its second argument is an int, or if it has a
-    keyword that only release 2.3 had.
-
-    Raises:
-        TypeError: if arguments are missing or unknown.
-        ValueError: if batch_size is not a positive int.
-
-    >>> read_call(("features", 32, "sgd"), {}).batch_size
-    32
-    >>> read_call(("features", "sgd"), {}).batch_size
-    """
-    is_former = bool({"batch_size", "initialize_tpu_embedding"} & set(keywords)) or (
-        len(arguments) > 1 and isinstance(arguments[1], int))
-    signature = _RELEASE_2_3 if is_former else _RELEASE_2_4
-    call = ConstructorCall(**_bind(signature, arguments, keywords))
-    if is_former:
-        checks.check_positive_int("batch_size", call.batch_size)
-    return call
-
-
-def _bind(signature: inspect.Signature, arguments: tuple[object, ...],
-          keywords: dict[str, object]) -> dict[str, Any]:
-    try:
-        return signature.bind(*arguments, **keywords).arguments
-    except TypeError as error:
-        raise TypeError(f"TPUEmbedding{signature}: {error}.") from error

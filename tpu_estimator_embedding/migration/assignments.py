@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
-from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, variables_in
 
 
 def bindings_in(node: cst.CSTNode) -> Iterator[tuple[str, cst.BaseExpression | None, bool]]:
@@ -65,6 +65,24 @@ def names_of_target(target: cst.CSTNode) -> list[cst.CSTNode]:
 def assigned(function: cst.FunctionDef) -> set[str]:
     """Returns the names that a function binds, without its parameters."""
     return {name for name, _, _ in bindings_in(function.body)}
+
+
+def variables(function: cst.FunctionDef) -> set[str]:
+    """Returns the names that a function binds, without its parameters and those of comprehensions.
+
+    Those in the targets of an assignment to several are all among them, as `x` in `x[0], y = z`.
+    """
+    names: set[str] = set()
+    for target in find_all(function.body, cst.AssignTarget, cst.AugAssign, cst.AnnAssign):
+        bound = getattr(target, "target")  # noqa: B009
+        if not isinstance(bound, (cst.Attribute, cst.Subscript)):
+            names |= variables_in(bound)
+    return names | bound_otherwise(function)
+
+
+def parameters_and_variables(function: cst.FunctionDef) -> set[str]:
+    """Returns the parameters of a function, without `*`, `/` and `**`, and its variables."""
+    return {parameter.name.value for parameter in function.params.params} | variables(function)
 
 
 def parameters(function: cst.FunctionDef) -> list[str]:

@@ -64,8 +64,8 @@ def written(captured: CapturedConfig, stage: str = "imports") -> tuple[str, list
     if stage == "imports":  # where the program goes on to read its own configuration
         findings = [finding for finding in findings if finding.code != "TEE307"]
     elif captured.tensor_core_features:
-        findings.append(Finding("", 0, 0, "TEE309", f"the columns of the features "
-                                f"{list(captured.tensor_core_features)}, which no table here has"))
+        findings.append(Finding("", 0, 0, "TEE309", "the columns of the features "
+                                f"{list(captured.tensor_core_features)}, which have no table here"))
     for difference in _differences(differences, captured, text):
         findings.append(Finding("", 0, 0, "TEE305", difference))
     return text, findings

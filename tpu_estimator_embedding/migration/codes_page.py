@@ -23,8 +23,8 @@ do, as ``migrate --explain CODE`` does in a terminal. It is generated from the t
 uses.
 
 Changes and notes need no action. A decision works, but has to be confirmed. Everything else is
-left to do by hand. The exit status is 2 if something is, or with ``--strict`` to be confirmed,
-else 0.
+left to do by hand. The exit status is 2 if hand work is left, or with ``--strict`` a decision, and
+0 otherwise.
 """
 _NEXT = "Continue with :doc:`migration_training` and :doc:`migration_limits`."
 
@@ -40,8 +40,7 @@ ADVICE = {
               "has to run before anything else of TensorFlow does.",
     "TEE105": _NOTHING + " The import of this package comes before that of TensorFlow, because it "
               "chooses Keras 2.",
-    "TEE106": _NOTHING + " Nothing uses the import any more. Where the import had a side effect, "
-              "put it back.",
+    "TEE106": _NOTHING + " The import is no longer used. If it had a side effect, put it back.",
     "TEE107": _NOTHING + " The string names a module or an attribute that moved.",
     "TEE108": _NOTHING + " The variable referred to a namespace that has moved; its uses were "
               "rewritten.",

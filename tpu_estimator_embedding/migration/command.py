@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--diff", action="store_true", help="print a diff (the default)")
     output.add_argument("--write", action="store_true",
-                        help="rewrite the files; each original stays beside it as .orig")
+                        help="rewrite the files; each original is kept next to it as .orig")
     output.add_argument("--output", metavar="DIR", help="write the new files below DIR")
     dialect = parser.add_mutually_exclusive_group()
     dialect.add_argument("--tf1", action="store_true", dest="is_tf1", default=None,
@@ -88,20 +88,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dialect.add_argument("--no-tf1", action="store_false", dest="is_tf1",
                          help="`import tensorflow` means TensorFlow 2")
     parser.add_argument("--capture", action=argparse.BooleanOptionalAction,
-                        help="run PROGRAM, the only file beside directories, with ARGS, and write "
-                        "embedding_config.py beside it (default: from --to tf2 on, where the new "
+                        help="run PROGRAM, the only file among the paths, with ARGS, and write "
+                        "embedding_config.py next to it (default: from --to tf2 on, where the new "
                         "program needs that file and it is not there)")
     parser.add_argument("--capture-steps", type=int, choices=[0, 1],
                         help="where PROGRAM stops: 0 when its TPUEstimator is constructed, 1 when "
                         "model_fn was called, which names the tables in checkpoints (default: 1 "
                         "from --to tf2 on, else 0)")
     parser.add_argument("--strict", action="store_true",
-                        help="exit with status 2 for decisions, too")
+                        help="also exit with status 2 for decisions")
     parser.add_argument("--verify", action="store_true",
                         help="with --output, run PROGRAM and what was written with ARGS, and "
                         "compare them as `verify` does; otherwise, or if work is left to do by "
                         "hand, `migrate` prints the command")
-    parser.add_argument("--report", metavar="FILE", help="write the report as JSON, too")
+    parser.add_argument("--report", metavar="FILE", help="also write the report as JSON")
     parser.add_argument("--explain", action=_Explain, metavar="CODE",
                         help="print what a code of the report means and what to do, and stop")
 
@@ -131,7 +131,7 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
                      f"{_CONFIG_FILE}, or that file in --output")
     for option, is_given in (("--capture", args.capture), ("--verify", args.verify)):
         if is_given and _program_of(args) is None:
-            parser.error(f"{option} needs exactly one file to run, beside directories, got "
+            parser.error(f"{option} needs exactly one program file among the paths, got "
                          f"{args.paths}")
     return args
 
@@ -162,7 +162,12 @@ def run(args: argparse.Namespace) -> int:
     print(found.to_text(), end="", file=sys.stderr)
     program = _program_of(args)
     if args.output and program:
-        arguments = _verify_arguments(program, args, is_tf1=_is_tf1(args, files))
+        stage, found_codes = args.to, {finding.code for finding in found.findings}
+        if "TEE402" in found_codes and "TEE401" not in found_codes:  # no model_fn was split
+            stage = "imports"
+            print("What was written is of the stage imports, because of TEE402 above.",
+                  file=sys.stderr)
+        arguments = _verify_arguments(program, args, stage, is_tf1=_is_tf1(args, files))
         if args.verify and not found.left:
             return found.exit_status if _verify(arguments) == 0 else FAILED
         when = "--verify compared nothing, because hand work is left. Then" if args.verify else (
@@ -197,12 +202,12 @@ def _is_tf1(args: argparse.Namespace, files: Sequence[MigratedFile]) -> bool:
     return bool(args.is_tf1) or any(finding.code == "TEE110" for finding in first.findings)
 
 
-def _verify_arguments(program: pathlib.Path, args: argparse.Namespace, *,
+def _verify_arguments(program: pathlib.Path, args: argparse.Namespace, stage: str, *,
                       is_tf1: bool) -> list[str]:
-    """Returns the arguments of `verify` that compare the program with what was written."""
-    rtol = _RTOL.get(args.to, _LATER_RTOL)
+    """Returns the arguments of `verify` that compare the program with one of a stage."""
+    rtol = _RTOL.get(stage, _LATER_RTOL)
     return [*(["--tf1"] if is_tf1 else []), *([f"--rtol={rtol:g}"] if rtol else []),
-            f"--to={args.to}", os.fspath(program),
+            f"--to={stage}", os.fspath(program),
             os.path.join(args.output, _name_of(program, args)),
             *(["--", *args.program_arguments] if args.program_arguments else [])]
 

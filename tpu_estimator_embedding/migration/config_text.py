@@ -128,7 +128,7 @@ class ConfigWriter:
             lines.append("# Table, or table/slot -> its name in checkpoints of the Estimator.\n"
                          f"TABLE_VARIABLES = {_pretty(dict(captured.table_variables))}")
         else:
-            self._report("TEE303", "run again without `--capture-steps 0` for a TABLE_VARIABLES"
+            self._report("TEE303", "run again without `--capture-steps 0` to get TABLE_VARIABLES"
                          if captured.failure is None else
                          f"the program fails before they are known: {captured.failure}")
         multiplier = plan.gradient_multiplier_fn
@@ -158,13 +158,14 @@ class ConfigWriter:
         if combiner is None:
             combiner = "sum"  # of exactly one id, which is the row itself
             self._report("TEE306", f"table {table.name!r} has combiner None, one id for each "
-                         "sample or position; TF2 has no such thing and 'sum' gives the same",
+                         "sample or position; TF2 has no such combiner, and 'sum' gives the same "
+                         "result",
                          f"name={table.name!r})")
         try:
             initializer = self._texts.expression(table.initializer, "initializer")
         except NoTextError as error:
             what = f"initializer of table {table.name!r}"
-            self._leave(what, f"the {what}: {error}; it is the default one here",
+            self._leave(what, f"the {what}: {error}; the default initializer is used here",
                         f"name={table.name!r})")
             initializer = "None"
         rows = self._value("vocabulary_size", table.vocabulary_size)

@@ -49,7 +49,7 @@ def _no_effect(name: str, text: str) -> Argument:
 
 _NO_SESSION = "TF2 has no sessions: use `tf.config`"
 _NO_STRATEGY = "a Trainer runs on one machine: build it in the scope of a tf.distribute strategy"
-_NO_TPU = "of a TPU's layout, which this package checks and does not need"
+_NO_TPU = "describes the layout of a TPU; this package checks it but does not need it"
 _HOOKS = "hooks run in sessions, which TF2 does not have"
 _SEED = ("of `Trainer`; initial values without a seed differ in TF2, which is "
          "reported as TEE411")
@@ -119,7 +119,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
                   "whole batch size", "PER_HOST_V1", "2"),
         _reported("experimental_host_call_every_n_steps", "a Trainer has no host calls", "1"),
         _no_effect("experimental_allow_per_host_v2_parallel_get_next",
-                   "it changes how batches are fetched, not what they are"),
+                   "it changes how batches are fetched, not their contents"),
         _reported("experimental_feed_hook", _HOOKS)),
     "TPUEstimatorSpec": (
         _carried("mode", "of `Outputs`"),
@@ -129,13 +129,13 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
                  "that is known in full"),
         _carried("eval_metrics", "of `Outputs`"),
         _reported("export_outputs", "they become the results of an exported tf.function"),
-        _reported("scaffold_fn", "do what it does after Trainer was made"),
+        _reported("scaffold_fn", "do its work after the Trainer is created"),
         _reported("host_call", "override Trainer.train_step, and call its function there with the "
                   "tensors"),
-        _reported("training_hooks", "do what they do around Trainer.train, or in a class that "
+        _reported("training_hooks", "do their work around Trainer.train, or in a class that "
                   "overrides Trainer.train_step"),
-        _reported("evaluation_hooks", "do what they do around Trainer.evaluate"),
-        _reported("prediction_hooks", "do what they do around Trainer.predict")),
+        _reported("evaluation_hooks", "do their work around Trainer.evaluate"),
+        _reported("prediction_hooks", "do their work around Trainer.predict")),
     "EmbeddingConfigSpec": (
         _carried("feature_columns", _CAPTURED),
         _carried("optimization_parameters", _CAPTURED),

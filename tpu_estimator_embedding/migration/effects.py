@@ -38,7 +38,7 @@ _UNKNOWN_STATEMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What is not carried over, or not known to be.
+    """Something that is not carried over, or not known to be.
 
     Attributes:
         node: its place.
@@ -190,8 +190,8 @@ class Effects(cst.CSTVisitor):
                 isinstance(one.operator, (cst.Equal, cst.NotEqual)) for one in node.comparisons
                 ) and any(map(self._is_tensor, operands)) and not any(
                     matchers.matches(one, matchers.Name("None")) for one in operands):
-            self._add(node, "TEE409", f"`{text_of(node)}` compares two objects in the Estimator, "
-                      "which are never the same, and their values in TF2: write tf.equal")
+            self._add(node, "TEE409", f"`{text_of(node)}` compares identities in the Estimator, "
+                      "which are never equal, and values in TF2: write tf.equal")
 
     def _is_tensor(self, value: cst.BaseExpression,
                    seen: tuple[str, ...] = ()) -> bool:
@@ -255,11 +255,11 @@ class Effects(cst.CSTVisitor):
     def _key(self, node: cst.CSTNode, of: cst.BaseExpression, key: cst.BaseExpression) -> None:
         text = key.raw_value if isinstance(key, cst.SimpleString) else None
         if text == "batch_size" and matchers.matches(of, matchers.Name("params")):
-            self._add(node, "TEE409", "`params['batch_size']` of TPUEstimator, which only the "
-                      "input_fn is given in TF2: use the shape of a feature")
+            self._add(node, "TEE409", "`params['batch_size']` of TPUEstimator, which TF2 passes "
+                      "only to the input_fn: use the shape of a feature")
         elif text == "batch_size":
             self._add(node, "TEE410", f"'batch_size' of `{text_of(of)[:60]}`: if these are params "
-                      "of TPUEstimator, only the input_fn is given it in TF2")
+                      "of TPUEstimator, TF2 passes it only to the input_fn")
 
     def _target(self, target: cst.BaseExpression) -> None:
         if isinstance(target, (cst.Tuple, cst.List)):
@@ -308,7 +308,7 @@ class Effects(cst.CSTVisitor):
         elif isinstance(function, cst.Attribute):
             self._method(call, function)
         elif not self._is_known(function, self._around[0]):
-            self._add(call, "TEE410", f"`{text_of(function)}` is called, which is computed: the "
+            self._add(call, "TEE410", f"`{text_of(function)}` is called, a computed function: the "
                       "tool does not know what it does")
 
     def _is_known(self, value: cst.CSTNode, function: cst.FunctionDef,
@@ -346,8 +346,8 @@ class Effects(cst.CSTVisitor):
             self._add(call, "TEE410", f"{SPEC} has * or ** arguments")
             return
         texts = {one.name: one.text for one in ARGUMENTS[SPEC] if one.fate == REPORTED}
-        texts["train_op"] = ("the tool follows that of the model_fn, not one in a function that it "
-                             "calls: override Trainer.train_step")
+        texts["train_op"] = ("the tool follows the train_op of the model_fn, not that of a "
+                             "function that it calls: override Trainer.train_step")
         for index, argument in enumerate(call.args):
             key = argument.keyword.value if argument.keyword else SPEC_ORDER[index]
             if key in texts and not matchers.matches(argument.value, matchers.Name("None")):
@@ -372,7 +372,8 @@ class Effects(cst.CSTVisitor):
                                   "graph has nothing of the model. Compute what it needs in the "
                                   "forward pass, and pass it as an argument of eval_metrics")
                 elif known_effects.is_random(name):
-                    self._add(call, "TEE411", f"`{name}` draws other numbers than in the Estimator")
+                    self._add(call, "TEE411", f"`{name}` draws different numbers from those in the "
+                              "Estimator")
                 elif not is_pure_name(name) and not name.startswith("keras.layers."):
                     self._add(call, "TEE410", f"`{name}` of TensorFlow is not one that is known to "
                               "do the same in TF2")

@@ -79,7 +79,8 @@ def problems(module: cst.Module, names: Names,
         if isinstance(node.value, cst.Name) and (
                 node.value.value in estimators) and node.attr.value not in (
                     *METHODS, *_MANUAL_STEPS, "model_dir", "params"):
-            found.append(Problem(node, "TEE404", f"`{text_of(node)}`: Trainer has no such name"))
+            found.append(Problem(node, "TEE404", f"`{text_of(node)}`: Trainer has no such "
+                                 "attribute"))
     return found + _uses_of_context(module)
 
 
@@ -107,7 +108,8 @@ def problems_elsewhere(module: cst.Module, names: Names) -> list[Problem]:
 
 
 def _uses_of_context(module: cst.Module) -> list[Problem]:
-    return [Problem(node, "TEE404", "`params['context']` of TPUEstimator: Trainer gives none")
+    return [Problem(node, "TEE404", "`params['context']` of TPUEstimator: Trainer does not provide "
+                    "it")
             for node in find_all(module, cst.Subscript, cst.Call)
             if _key_of_params(node) == "context"]
 
@@ -199,14 +201,14 @@ def _of_method(call: cst.Call, names: Names) -> list[Problem]:
             found.append(Problem(given, "TEE404", f"`config` of `{text_of(given.value)[:60]}`: "
                                  "Trainer gives an input_fn params and mode only"))
         elif key == "input_fn" and (read := _state_read(given.value, names)):
-            found.append(Problem(given, "TEE409", f"`{text_of(given.value)[:60]}` reads `{read}`: "
-                                 "Trainer calls an input_fn outside of the graph of a step, which "
-                                 "alone has it; give it what it needs in params"))
+            found.append(Problem(given, "TEE409", f"`{text_of(given.value)[:60]}` reads `{read}`, "
+                                 "which exists only in the graph of a step: Trainer calls an "
+                                 "input_fn outside of that graph; pass what it needs in params"))
         elif key == "exporters" and text_of(given.value) not in _EMPTY:
             found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: {_EXPORT}"))
         elif key in _HOOKS and text_of(given.value) not in _EMPTY:
             found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: hooks run in sessions, "
-                                 "which TF2 does not have; write what they do around the call"))
+                                 "which TF2 does not have; do their work around the call"))
     return found
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.node_search import Statement, dotted
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import Statement, dotted, find_all
 
 INPUT_LAYER_NAME, INPUT_LAYER = "input_layer", ("features", "feature_columns")
 # Layer of columns, which is made and called at once -> what takes its place.
@@ -18,6 +19,15 @@ _OF_TF1 = ("disable_v2_behavior", "disable_eager_execution")
 Callables = Mapping[tuple[str, ...], str]
 # What a transformer puts in the place of a statement.
 NewStatement = cst.BaseStatement | cst.RemovalSentinel | cst.FlattenSentinel[cst.BaseStatement]
+
+
+def callables_of(module: cst.Module, names: Names) -> Callables:
+    """Returns what is called in a module and is one name of TensorFlow wherever it stands."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    for call in find_all(module, cst.Call):
+        if words := dotted(call.func):
+            found.setdefault(words, set()).add(names.of_tensorflow(call.func))
+    return {words: next(iter(one)) for words, one in found.items() if len(one) == 1}
 
 
 class ForwardRewrite(cst.CSTTransformer):

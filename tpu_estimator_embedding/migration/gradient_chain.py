@@ -18,7 +18,7 @@ The world is closed: only assignments of known functions may stand between the t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import libcst as cst
 from libcst import matchers
@@ -81,7 +81,8 @@ class GradientChain:
 
 
 def follow(applied: cst.BaseExpression, before: Sequence[Line], names: Names,
-           function: cst.FunctionDef, place: Line) -> GradientChain | None:
+           function: cst.FunctionDef, place: Line,
+           in_training: Callable[[cst.BaseExpression], bool | None]) -> GradientChain | None:
     """Follows the argument of `apply_gradients`; returns None if a part is of an unknown shape.
 
     Args:
@@ -90,14 +91,16 @@ def follow(applied: cst.BaseExpression, before: Sequence[Line], names: Names,
         names: of the module.
         function: the model_fn.
         place: the line with `apply_gradients`.
+        in_training: returns the value of a condition in training; None if it is not known.
     """
-    return _Follower(before, names, function, place).run(applied)
+    return _Follower(before, names, function, place, in_training).run(applied)
 
 
 class _Follower:
     def __init__(self, before: Sequence[Line], names: Names, function: cst.FunctionDef,
-                 place: Line) -> None:
+                 place: Line, in_training: Callable[[cst.BaseExpression], bool | None]) -> None:
         self._before, self._names, self._function, self._place = before, names, function, place
+        self._in_training = in_training
 
     def run(self, applied: cst.BaseExpression) -> GradientChain | None:
         pair = _zipped(applied)
@@ -143,9 +146,13 @@ class _Follower:
                     if line.node not in found and binds(line.node, name):
                         found.add(line.node)
                         todo.append(line.node)
-                        todo += [one.test for one, _ in line.around if isinstance(one, cst.If)
-                                 and "mode" not in _names_without(one.test, ())]
+                        todo += self._undecided(line)
         return [line for line in self._before if line.node in found]
+
+    def _undecided(self, line: Line) -> list[cst.BaseExpression]:
+        """Returns the conditions around a line that `transform_gradients` has to test."""
+        return [one.test for one, _ in line.around
+                if isinstance(one, cst.If) and self._in_training(one.test) is None]
 
     @staticmethod
     def _hides(lines: Sequence[Line], replaced: dict[cst.CSTNode, str], of_origin: Line) -> bool:
@@ -218,10 +225,10 @@ class _Follower:
                   lines: Sequence[Line]) -> bool:
         """Whether lines only compute, from what `transform_gradients` has."""
         own = {name for line in lines for name in targets_of(line.node)}
-        tests = [one.test for line in lines for one, _ in line.around if isinstance(one, cst.If)]
+        tests = [test for line in lines for test in self._undecided(line)]
         inside = (set(parameters(self._function)) | bound_otherwise(self._function) | {
             name for target in find_all(self._function.body, cst.AssignTarget)
-            for name in _names_without(target, ())}) - {"params", "mode"}
+            for name in _names_without(target, ())}) - {"params"}
         for line in lines:
             if not isinstance(line.statement, cst.Assign) or not targets_of(line.node):
                 return False

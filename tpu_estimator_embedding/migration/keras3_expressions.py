@@ -180,7 +180,7 @@ def names_of_loop(target: cst.BaseExpression) -> list[str]:
 
 
 class UntranslatedError(Exception):
-    """An expression is of no known kind; `problem` has its place."""
+    """An expression is of an unknown kind; `problem` has its place."""
 
     def __init__(self, node: cst.CSTNode, message: str) -> None:
         super().__init__(message)

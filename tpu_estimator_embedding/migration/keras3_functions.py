@@ -26,9 +26,9 @@ from tpu_estimator_embedding.migration.keras3_expressions import (
     names_of_loop,
     signature,
 )
-from tpu_estimator_embedding.migration.model_fn_parts import arguments_of_spec, names_in
+from tpu_estimator_embedding.migration.model_fn_parts import arguments_of_spec
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, variables_in
 
 TRAIN, EVAL, PREDICT = "TRAIN", "EVAL", "PREDICT"
 _ALL = frozenset((TRAIN, EVAL, PREDICT))
@@ -246,7 +246,7 @@ class _Functions:
         """Returns the variables that depend on labels."""
         found = {"labels"}
         for line in self._lines:
-            if names_in(line.value) & found:
+            if variables_in(line.value) & found:
                 found.add(line.target)
         return found
 
@@ -275,7 +275,7 @@ class _Functions:
         has_layers = any(self._names.of_tensorflow(call.func) in LAYERS
                          for call in find_all(line.value, cst.Call))
         if line.modes != _ALL and (others or has_layers):
-            self._problem(line.node, f"`{line.target}` differs from mode to mode")
+            self._problem(line.node, f"`{line.target}` depends on the mode")
 
     def _needed(self, lines: Sequence[_Line], wanted: set[str]) -> list[_Line]:
         """Returns the lines that variables need, in order."""
@@ -285,21 +285,21 @@ class _Functions:
             if line.target in wanted:
                 if not chosen or chosen[0].node is not line.node:  # once for all of a loop's
                     chosen.insert(0, line)
-                wanted |= names_in(line.value, self._translator.columns_in(line.value))
+                wanted |= variables_in(line.value, self._translator.columns_in(line.value))
         return chosen
 
     def _body(self, expressions: Iterable[cst.BaseExpression], of_labels: set[str],
               inner: Sequence[_Line] = (), parameters: Iterable[str] = ()) -> str:
         """Returns the lines that a function of labels and outputs needs, before its result."""
         wanted = {name for one in (*expressions, *(line.value for line in inner))
-                  for name in names_in(one)} - set(parameters) - {line.target for line in inner}
+                  for name in variables_in(one)} - set(parameters) - {line.target for line in inner}
         mine = [line for line in self._lines if line.target in of_labels]
         lines = self._needed(mine, wanted)
-        wanted |= {name for line in lines for name in names_in(line.value)}
+        wanted |= {name for line in lines for name in variables_in(line.value)}
         assigned = {line.target for line in self._lines} - of_labels
         outputs = sorted(wanted & assigned)
         for node in (*expressions, *(line.value for line in lines)):
-            if "features" in names_in(node):
+            if "features" in variables_in(node):
                 raise UntranslatedError(node, "it uses `features` outside of the model: assign "
                                         "what it needs to a variable above")
         self._check_not_reassigned(outputs, of_labels)
@@ -343,9 +343,9 @@ class _Functions:
         body = self._body([loss], of_labels)
         modes = {mode for mode in (TRAIN, EVAL) if self._argument("loss", mode) is not None}
         mine = [line for line in self._lines if line.target in of_labels]
-        for line in self._needed(mine, names_in(loss)):
+        for line in self._needed(mine, variables_in(loss)):
             if not modes <= line.modes:
-                raise UntranslatedError(line.node, f"`{line.target}` differs from mode to mode")
+                raise UntranslatedError(line.node, f"`{line.target}` depends on the mode")
         result, last = self._translator.text(loss), body.rsplit("\n", 2)[-2:-1]
         if last and last[0].startswith(f"    {result} = "):
             body = body.removesuffix(f"{last[0]}\n")
@@ -363,7 +363,7 @@ class _Functions:
         if isinstance(predictions, cst.Name):
             predictions = self._translator.local.get(predictions.value, predictions)
             self._lines = [line for line in self._lines if line.value is not predictions]
-        if names_in(predictions) & of_labels:
+        if variables_in(predictions) & of_labels:
             raise UntranslatedError(predictions, "predictions that need labels")
         body = self._body([predictions], of_labels)
         text = self._translator.text(predictions)

@@ -63,8 +63,8 @@ class Keras3Writer(ConfigWriter):
             initializer = _initializer(table.initializer, self._texts)
         except NoTextError as error:
             what = f"initializer of table {table.name!r}"
-            self._leave(what, f"the {what}: {error}; it is the default one here, wider than "
-                        "TPUEstimator's")
+            self._leave(what, f"the {what}: {error}; the default initializer is used here, which "
+                        "is wider than TPUEstimator's")
             initializer = "None"
         combiner = table.combiner or "sum"  # of one id, which is the row itself
         return (f"    {self._tables[table.name]} = keras_rs.layers.TableConfig(\n"

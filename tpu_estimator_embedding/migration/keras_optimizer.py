@@ -29,7 +29,7 @@ class NoKerasOptimizerError(NotSplitError):
 
 @dataclasses.dataclass(frozen=True)
 class KerasOptimizer:
-    """What takes the place of an optimizer of tf.train.
+    """The replacement of an optimizer of tf.train.
 
     Attributes:
         name: of the class in `tf.keras.optimizers`.
@@ -61,7 +61,7 @@ OPTIMIZERS = {
                 "use_nesterov": "nesterov"}, {}, {"momentums": "Momentum"},
         "Keras keeps v ← μ v − η g and adds v; tf.train keeps v ← μ v + g and subtracts η v. With "
         "a constant η they are equal (rtol 1e-5 after 20 steps); when η changes from η₁ to η₂, "
-        "gradients of before go on with η₁, a factor η₁/η₂ that fades by μ in each step"),
+        "earlier gradients keep η₁, a factor η₁/η₂ that decays by μ in each step"),
     "AdagradOptimizer": KerasOptimizer(
         "Adagrad", {**_same(_RATE, "initial_accumulator_value"), "use_locking": "", "name": ""},
         {"initial_accumulator_value": "0.1", "epsilon": "0.0"}, {"_accumulators": "Adagrad"},
@@ -79,11 +79,11 @@ OPTIMIZERS = {
         "RMSprop", {_RATE: _RATE, "decay": "rho", **_same("momentum", "epsilon"),
                     "use_locking": "", "centered": "centered", "name": ""},
         {"epsilon": "1e-10"}, {"_velocities": "RMSProp", "_momentums": "RMSProp_1"},
-        "both divide by √(v + ε) with ε inside the root, which is written (tf.train: 1e-10, "
-        "Keras: 1e-7). v starts from 1 in tf.train, from 0 in Keras: the first step moves a "
-        "variable by η/√(1−ρ) (3.2 η for ρ = 0.9) whatever the gradient, and "
-        "√(1 + ρ / ((1−ρ) g²)) times as far as before. From a checkpoint of the Estimator v goes "
-        "on as it was: rtol 1e-5 after 20 steps"),
+        "both divide by √(v + ε) with ε inside the root, which is written (tf.train: 1e-10, Keras: "
+        "1e-7). v starts from 1 in tf.train, from 0 in Keras: the first step moves a variable by "
+        "η/√(1−ρ) (3.2 η for ρ = 0.9) whatever the gradient, and √(1 + ρ / ((1−ρ) g²)) times as "
+        "far as before. From a checkpoint of the Estimator, v is carried over: rtol 1e-5 after 20 "
+        "steps"),
     "FtrlOptimizer": KerasOptimizer(
         "Ftrl", {**_same(_RATE, "learning_rate_power", "initial_accumulator_value",
                          "l1_regularization_strength", "l2_regularization_strength"),

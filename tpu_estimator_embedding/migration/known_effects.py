@@ -124,11 +124,11 @@ STATE_OF_GRAPH = (
 _ASSIGNS = ("assigns a variable: in the Estimator only where the train_op depends on it, in TF2 at "
             "every step of training; write it in Trainer.train_step")
 _COLLECTION = "uses the graph, which TF2 creates again for every mode"
-_SUMMARY = "writes nothing in TF2: write it with tf.compat.v2.summary beside Trainer.train"
+_SUMMARY = "writes nothing in TF2: write it with tf.compat.v2.summary around Trainer.train"
 _ASSERTS = ("fails in the Estimator only where the train_op depends on it, in TF2 at every step "
             "of training: decide which is meant")
 _VARIABLES = "returns nothing in TF2, where Forward.trainable_variables has the variables"
-_ORDERS = ("orders what the Estimator runs: the forward pass in TF2 runs every op with an effect, "
+_ORDERS = ("orders the ops of the Estimator: the forward pass in TF2 runs every op with an effect, "
            "in the order of the text")
 _JOINS = "joins ops, which TF2 runs in the order of the text"
 _PRINTS = "prints: in TF2 write tf.print"

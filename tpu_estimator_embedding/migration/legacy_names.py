@@ -8,10 +8,10 @@ The rewriter and the page of names in the migration guide both use it. Names are
 import dataclasses
 from collections.abc import Iterator
 
+from tpu_estimator_embedding.migration.stages import STAGES
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
-STAGES = ("imports", "tf2", "layers", "keras3")
 _HEADS = {"imports": "Imports", "tf2": "TF2", "layers": "Layers", "keras3": "Keras 3"}
 
 

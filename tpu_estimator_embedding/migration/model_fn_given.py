@@ -18,7 +18,7 @@ from tpu_estimator_embedding.migration import model_fn_parts, unused_configs
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.model_fn_parts import PARAMETERS, NotSplitError
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, holds
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, holds, variables_in
 
 _WRITTEN = ("dense_learning_rate", "make_optimizer")
 
@@ -226,5 +226,5 @@ def _returned(function: cst.FunctionDef) -> cst.FunctionDef | None:
     found = [one for one in inner if isinstance(returns[0], cst.Name)
              and one.name.value == returns[0].value] if len(returns) == 1 else []
     bound = [node for node in find_all(function.body, cst.AssignTarget)
-             if found and found[0].name.value in model_fn_parts.names_in(node)]
+             if found and found[0].name.value in variables_in(node)]
     return found[0] if len(found) == 1 and not bound else None

@@ -175,6 +175,13 @@ class Names:
         """Every name that the module binds at its top."""
         return frozenset(assignment.name for assignment in self._top.assignments)
 
+    @property
+    def unbound_names(self) -> frozenset[str]:
+        """Every name that is read, and that neither its scopes nor Python define."""
+        scopes = {scope for scope in self._scopes.values() if scope is not None}
+        return frozenset(access.node.value for scope in scopes for access in scope.accesses
+                         if not access.referents and isinstance(access.node, cst.Name))
+
     def is_only(self, name: str, path: str) -> bool:
         """Whether every scope that binds a name imports it from one dotted name."""
         scopes = {scope for scope in self._scopes.values()

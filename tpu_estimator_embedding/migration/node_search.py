@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds nodes in a syntax tree, and the identifiers of chains of attributes.
+"""Finds nodes and variables in a syntax tree, and replaces nodes.
 
 `libcst.matchers.findall` visits a tree as if to change it, which takes most of the time of a
 rewrite. This reads children, which never change, once for each node.
 """
 
 import functools
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import libcst as cst
 
@@ -58,6 +58,39 @@ def dotted(node: cst.CSTNode | None) -> tuple[str, ...]:
         words.append(node.attr.value)
         node = node.value
     return (node.value, *reversed(words)) if isinstance(node, cst.Name) else ()
+
+
+def variables_in(node: cst.CSTNode, but: Iterable[cst.CSTNode] = ()) -> set[str]:
+    """Returns the names in a node, but not those of attributes and keywords, nor in some nodes.
+
+    >>> sorted(variables_in(cst.parse_expression("f(a.b, c=d[0])")))
+    ['a', 'd', 'f']
+    """
+    if node in but:
+        return set()
+    if isinstance(node, cst.Name):
+        return {node.value}
+    if isinstance(node, (cst.Attribute, cst.Arg)):
+        return variables_in(node.value, but)
+    return {name for child in node.children for name in variables_in(child, but)}
+
+
+def replaced(nodes: Iterable[Any], replacements: Mapping[cst.CSTNode, cst.CSTNode],
+             ) -> tuple[Any, ...]:
+    """Returns nodes with some below them replaced by others."""
+    return tuple(node.visit(_Replace(replacements)) for node in nodes)
+
+
+class _Replace(cst.CSTTransformer):
+    def __init__(self, replacements: Mapping[cst.CSTNode, cst.CSTNode]) -> None:
+        super().__init__()
+        self._replacements = replacements
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node not in self._replacements
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        return self._replacements.get(original_node, updated_node)
 
 
 def module_of(node: cst.ImportFrom) -> str:

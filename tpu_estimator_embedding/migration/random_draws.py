@@ -8,8 +8,10 @@ differs in TF2.
 
 import libcst as cst
 
+from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.source_file import SourceFile
 
 # Layers that have no initial values, or constant ones.
 _WITHOUT_VALUES = ("flatten", "dropout", "pooling", "normalization", "features", "input",
@@ -24,20 +26,51 @@ _MAKES_A_TABLE = {"TableConfig": 2, "embedding_column": 3, "shared_embedding_col
                   "shared_embeddings": 3}
 
 
-def unseeded(module: cst.Module, names: Names) -> cst.Call | None:
+def problems(seed: cst.BaseExpression | None, source: SourceFile, names: Names, *,
+             keeps_seeded: bool) -> list[Problem]:
+    """Returns what makes a program draw other initial values than the legacy program.
+
+    Args:
+        seed: of the whole program; None if it has none, so that only initializers with a seed of
+            their own repeat values in every legacy run.
+        source: the program.
+        names: of its module.
+        keeps_seeded: whether an initializer with its own seed draws the same values.
+    """
+    module = source.module
+    if seed is None:
+        return [] if keeps_seeded else [
+            Problem(call, "TEE411", f"`{text_of(call.func)}(...)` draws the same values in every "
+                    "run of the legacy program; Keras 3 draws other values from the same seed")
+            for call in _seeded(module, names)]
+    call = _unseeded(module, names)
+    if call is not None:
+        what = (f"`{text_of(call.func)}(...)` on line {source.start(call).line} draws initial "
+                "values without a seed")
+    elif not _makes_tables(module):
+        what = "the tables, which another module makes, may draw initial values without one"
+    elif not keeps_seeded:
+        what = "Keras 3 draws other values from the same seed"
+    else:
+        return []
+    return [Problem(seed, "TEE411", f"`tf_random_seed={text_of(seed)[:60]}` is kept, but gives "
+                    f"different numbers: {what}")]
+
+
+def _unseeded(module: cst.Module, names: Names) -> cst.Call | None:
     """Returns a call of a module that draws initial values without a seed, if any."""
     return next((call for call in find_all(module, cst.Call)
                  if _is_unseeded(call, names)), None)
 
 
-def seeded(module: cst.Module, names: Names) -> list[cst.Call]:
+def _seeded(module: cst.Module, names: Names) -> list[cst.Call]:
     """Returns the calls of a module that make an initializer with its own seed."""
     return [call for call in find_all(module, cst.Call)
             if _draws(names.of_tensorflow(call.func)) and _argument(call, "seed") is not None]
 
 
-def makes_tables(module: cst.Module) -> bool:
-    """Whether a module makes the tables, so that `unseeded` has seen their initializers."""
+def _makes_tables(module: cst.Module) -> bool:
+    """Whether a module makes the tables, so that `_unseeded` has seen their initializers."""
     return any(dotted(call.func)[-1:] == (name,)
                for call in find_all(module, cst.Call) for name in _MAKES_A_TABLE)
 

@@ -4,12 +4,14 @@
 import collections
 import dataclasses
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 from tpu_estimator_embedding.migration import codes
 from tpu_estimator_embedding.migration.codes import CODES, Code
 
 NOTHING_LEFT, HAND_WORK_LEFT = 0, 2
+_QUOTED = re.compile("`([^`]+)`")
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -53,8 +55,8 @@ class Report:
 
     @classmethod
     def of(cls, findings: Iterable[Finding], *, is_strict: bool = False) -> "Report":
-        """Sorts findings by file and place."""
-        return cls(tuple(sorted(findings)), is_strict)
+        """Sorts findings by file and place; several ways may lead to one."""
+        return cls(tuple(sorted(set(findings))), is_strict)
 
     @property
     def open(self) -> tuple[Finding, ...]:
@@ -89,6 +91,26 @@ class Report:
             "findings": [{**dataclasses.asdict(finding), "kind": finding.about.kind,
                           "title": finding.about.title, "guide": finding.about.guide}
                          for finding in self.findings]}, indent=2) + "\n"
+
+
+def in_words_of_program(finding: Finding, changes: Sequence[Finding]) -> str:
+    """Returns the message of a finding with quoted code as the program had it.
+
+    Args:
+        finding: it quotes code with explicit imports.
+        changes: what was written for those.
+    """
+    message = finding.message
+    pairs = [(words[1], words[0]) for change in sorted(
+        changes, key=lambda one: abs(one.line - finding.line))
+        if change.code == "TEE101" and (words := _QUOTED.findall(change.message))[1:]]
+    names = dict(reversed(pairs))  # of the nearest lines
+    if not names:
+        return message
+    known = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w.])({known})(?!\w)")
+    return re.sub(r"`[^`]*`", lambda quoted: pattern.sub(
+        lambda found: names[found[0]], quoted[0]), message)
 
 
 def _count(number: int, noun: str) -> str:

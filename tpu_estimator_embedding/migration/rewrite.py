@@ -3,7 +3,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import tqdm
 
@@ -20,11 +20,9 @@ from tpu_estimator_embedding.migration.direct_names import ESTIMATOR
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
+from tpu_estimator_embedding.migration.stages import LATER_STAGES, STAGES
 from tpu_estimator_embedding.migration.targets import PACKAGE
 from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
-
-LATER_STAGES = (*to_tf2.TRAINERS, to_keras3.STAGE)
-STAGES = ("imports", *LATER_STAGES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,9 +97,10 @@ def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
 
 def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
                  to: str, dense_optimizer: str, beside: Sequence[bytes] = ()) -> list[Rewritten]:
+    """Rewrites the files of one program, which other files beside them read."""
     checks.check_one_of("to", STAGES, to)
     checks.check_one_of("dense_optimizer", to_tf2.DENSE_OPTIMIZERS, dense_optimizer)
-    checks.check(dense_optimizer == to_tf2.LEGACY or to in ("tf2", "layers"), "dense_optimizer",
+    checks.check(dense_optimizer == to_tf2.LEGACY or to in to_tf2.TRAINERS, "dense_optimizer",
                  "'legacy' at a stage other than tf2 and layers", dense_optimizer)
     programs = [ProgramFile(path, data) for path, data in files]
     notes = tf1_notes(programs) if is_tf1 is None else {}
@@ -109,24 +108,41 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
         _with_explicit_imports(file, bool(is_tf1) or file.path in notes)
         for file in tqdm.tqdm(programs, desc="Rewriting", unit="file", delay=2, disable=None)]
     words = [_words(file, result) for file, result in zip(programs, results, strict=True)]
-    if to != to_keras3.STAGE and any(PACKAGE in one for one in words):
-        sources = [_source(file, result) for file, result, one in zip(
-            programs, results, words, strict=True) if PACKAGE in one]
-        chooses = any(import_statements.chooses_keras(source) for source in sources if source)
-        results = [_with_loader(file, result, is_chosen=chooses)
-                   if file.scan and file.scan.uses_keras else result
-                   for file, result in zip(programs, results, strict=True)]
+    if to != to_keras3.STAGE:
+        results = _with_loaders(programs, results, words)
+    if to in LATER_STAGES:
+        results = _of_later_stage(programs, results, words, to, dense_optimizer, beside)
+    return [dataclasses.replace(result, findings=(*result.findings, notes[file.path]))
+            if file.path in notes else result
+            for file, result in zip(programs, results, strict=True)]
+
+
+def _with_loaders(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
+                  words: Sequence[Set[str]]) -> list[Rewritten]:
+    """Adds the imports that choose Keras 2, if a file of the program uses this package."""
+    sources = [_source(file, result) for file, result, one in zip(
+        programs, results, words, strict=True) if PACKAGE in one]
+    if not sources:
+        return [*results]
+    chooses = any(import_statements.chooses_keras(source) for source in sources if source)
+    return [_with_loader(file, result, is_chosen=chooses)
+            if file.scan and file.scan.uses_keras else result
+            for file, result in zip(programs, results, strict=True)]
+
+
+def _of_later_stage(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
+                    words: Sequence[Set[str]], to: str, dense_optimizer: str,
+                    beside: Sequence[bytes]) -> list[Rewritten]:
+    """Rewrites the files with a TPUEstimator, and reports how the others use one."""
     has_estimator = [any(word.startswith(ESTIMATOR) for word in one) for one in words]
-    if to in LATER_STAGES and any(has_estimator):
-        make = to_keras3.writer if to == to_keras3.STAGE else None
-        results = [
-            to_tf2.rewrite(result, _source(file, result), to, dense_optimizer, [
-                *beside, *(other.data for other in programs if other is not file)], make)
-            if has_one else _with_uses(file, result)
-            for file, result, has_one in zip(programs, results, has_estimator, strict=True)]
-    return [dataclasses.replace(result, findings=(
-        *result.findings, *([notes[file.path]] if file.path in notes else [])))
-        for file, result in zip(programs, results, strict=True)]
+    if not any(has_estimator):
+        return [*results]
+    make = to_keras3.writer if to == to_keras3.STAGE else None
+    return [
+        to_tf2.rewrite(result, _source(file, result), to, dense_optimizer, [
+            *beside, *(other.data for other in programs if other is not file)], make)
+        if has_one else _with_uses(file, result)
+        for file, result, has_one in zip(programs, results, has_estimator, strict=True)]
 
 
 def _with_explicit_imports(file: ProgramFile, is_tf1: bool) -> Rewritten:

@@ -193,8 +193,8 @@ def parse(data: bytes, path: str, *, is_python: bool = False) -> SourceFile:
         raise UnreadableError(Finding(path, 0, 0, "TEE207", reason)) from error
     if module.bytes != data:
         raise UnreadableError(Finding(
-            path, 0, 0, "TEE208", "it does not come out as it was read; remove its byte order "
-            "mark or save it as UTF-8"))
+            path, 0, 0, "TEE208", "it cannot be written back unchanged; remove its byte order mark "
+            "or save it as UTF-8"))
     _check_no_print_statement(source := SourceFile(path, module, module))
     return source
 

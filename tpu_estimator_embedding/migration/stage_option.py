@@ -5,7 +5,8 @@ import argparse
 import sys
 from typing import Any
 
-STAGES = ("imports", "tf2", "layers", "keras3")
+from tpu_estimator_embedding.migration.stages import STAGES
+
 _KERAS_RS = "keras-rs"  # a stage of earlier releases
 
 

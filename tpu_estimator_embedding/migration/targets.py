@@ -174,8 +174,8 @@ def _below_root(parts: tuple[str, ...], is_v1: bool) -> Target | None:
                 return Target(count, _dialect(home, is_v1), is_namespace=True)
             return _leaf(path, home, parts, count, is_v1)
     if parts == ("contrib",):
-        return Target(1, "", is_namespace=True, advice="import its names from where they are "
-                      "today; TensorFlow has no contrib any more.")
+        return Target(1, "", is_namespace=True, advice="import its names from their current "
+                      "modules; TensorFlow no longer has contrib.")
     if parts[:1] == ("contrib",):
         return _in_contrib(parts)
     return None
@@ -264,4 +264,4 @@ def _instead(module: str, name: str = "") -> str:
                 f"above the other imports, and write `tf_slim.{name}`.{others}")
     return (reasons.INSTEAD.get(path) or reasons.WITHOUT_CONTRIB.get(path)
             or reasons.INSTEAD.get(module.split(".")[0])
-            or "TensorFlow has nothing of that name any more.")
+            or "TensorFlow no longer has anything of that name.")

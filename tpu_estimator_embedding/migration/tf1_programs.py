@@ -102,7 +102,8 @@ def tf1_notes(files: Iterable[ProgramFile]) -> dict[str, Finding]:
         other = waiting.popleft()
         for path in sorted(joined[other] - notes.keys()):
             if not scans[path].uses_compat:
-                notes[path] = Finding(path, 0, 0, "TEE110", f"it is of one program with {other}")
+                notes[path] = Finding(path, 0, 0, "TEE110", "it belongs to the same program as "
+                                      f"{other}")
                 waiting.append(path)
     return notes
 

@@ -136,8 +136,8 @@ def _report_feeds(module: ModuleRewrite, calls: Sequence[cst.Call]) -> None:
     for call in calls:
         if any(path.startswith("tensorflow") and path.rpartition(".")[2] in _BY_HAND
                for path in module.names.paths(call.func)):
-            module.report(call, "TEE212", f"`{'.'.join(dotted(call.func) or ())}` and the like "
-                          "work on the names that `run` and `install()` patch: start the "
+            module.report(call, "TEE212", f"`{'.'.join(dotted(call.func) or ())}` and similar "
+                          "calls work on the names that `run` and `install()` patch: start the "
                           "unchanged file with `tpu-estimator-embedding run`")
             return
 
@@ -206,8 +206,8 @@ def _report_session(module: ModuleRewrite, call: cst.Call) -> None:
         matchers.matches(first.value, matchers.SimpleString("''") | matchers.SimpleString('""')
                          | matchers.Name("None")))
     if given or named & {"target", "master"}:
-        module.report(call, "TEE209", "no server may be at the address; write "
-                      "`tf.compat.v1.Session()` where it is that of a TPU")
+        module.report(call, "TEE209", "the address may have no server; write "
+                      "`tf.compat.v1.Session()` if it is that of a TPU")
 
 
 def _report_value(module: ModuleRewrite, call: cst.Call, value: cst.BaseExpression) -> None:

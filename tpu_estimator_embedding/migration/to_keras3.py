@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import ast
 import importlib.resources
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 import libcst as cst
-from libcst import matchers
 
 from tpu_estimator_embedding.migration import (
     keras3_functions,
@@ -29,6 +28,7 @@ from tpu_estimator_embedding.migration.model_fn_given import GivenModelFn
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.source_file import SourceFile
+from tpu_estimator_embedding.migration.to_tf2 import EstimatorCall
 
 STAGE = "keras3"
 RUNTIME = "keras_training.py"
@@ -45,7 +45,6 @@ _PACKAGE = "tpu_estimator_embedding"
 class Keras3Writer(to_tf2.Writer):
     """Writes a program of this stage."""
 
-    trainer = _TRAINER
     keeps_seeded_draws = False
 
     def run(self, elsewhere: Set[str], inlined: Set[str] = frozenset()) -> bytes:
@@ -90,17 +89,18 @@ class Keras3Writer(to_tf2.Writer):
         except NotSplitError as error:
             return list(error.problems)
         found = []
-        if any(parts.own_parameters):
-            found.append(f"its optimizer uses {sorted({*sum(parts.own_parameters, ())})}, its own "
+        own = {*parts.rate.own_parameters, *parts.optimizer.own_parameters}
+        if own:
+            found.append(f"its optimizer uses {sorted(own)}, its own "
                          "parameters: put their values into params")
-        if parts.gradient_value:
+        if parts.gradients:
             found.append("it changes gradients, which has no counterpart here: delete that, or "
                          "pass `clipnorm` or `global_clipnorm` to the optimizer in what is written")
         name = optimizer.func.attr.value if isinstance(optimizer.func, cst.Attribute) else ""
         if name not in _OPTIMIZERS:
             found.append(f"`{name}` has no counterpart known in full: those that have one are "
                          f"{', '.join(_OPTIMIZERS)}")
-        made = [*parts.rate_statements, *parts.optimizer_statements, parts.rate_value]
+        made = [*parts.rate.statements, *parts.optimizer.statements, parts.rate.value]
         if any(self._names.of_tensorflow(call.func)
                for node in made for call in find_all(node, cst.Call)):
             found.append("a learning rate that depends on the step has no counterpart here")
@@ -111,10 +111,10 @@ class Keras3Writer(to_tf2.Writer):
         made = keras_optimizer.written(optimizer, code)
         self.report(optimizer, "TEE406", made.difference.replace("tf.keras", "keras"))
         self._check_free(parts, given.function)
-        statements = [*parts.rate_statements, *parts.optimizer_statements]
+        statements = [*parts.rate.statements, *parts.optimizer.statements]
         return ["def make_optimizer(params):\n"
                 '    """Returns the optimizer of the dense variables."""\n'
-                f"{self._indented(statements)}    learning_rate = {code(parts.rate_value)}\n"
+                f"{self._indented(statements)}    learning_rate = {code(parts.rate.value)}\n"
                 f"    return {made.call.removeprefix('tf_v2.')}\n"]
 
     def _other_uses(self, given: GivenModelFn, call: cst.Call) -> list[Problem]:
@@ -134,11 +134,9 @@ class Keras3Writer(to_tf2.Writer):
                                          f"{', '.join(_METHODS[name])}") for argument in odd]
         return found
 
-    def _trainer_call(self, arguments: dict[str, cst.BaseExpression],
-                      config: dict[str, cst.BaseExpression], model_fn: GivenModelFn,
-                      parts: Parts) -> str:
-        given = {**config, **{name: value for name, value in arguments.items()
-                              if not matchers.matches(value, matchers.Name("None"))}}
+    def _trainer_call(self, found: EstimatorCall,
+                      config: Mapping[str, cst.BaseExpression]) -> str:
+        given = {**config, **found.given_arguments()}
         code = self._source.module.code_for_node
         for name in OF_TRAINER:
             if name in given and name not in _ARGUMENTS:
@@ -165,7 +163,7 @@ def _first_use(text: str) -> str:
 
 def writer(source: SourceFile) -> Keras3Writer:
     """Returns the writer of a module."""
-    return Keras3Writer(source, to_tf2.LEGACY)
+    return Keras3Writer(source, to_tf2.LEGACY, _TRAINER)
 
 
 def runtime() -> bytes:

@@ -11,8 +11,9 @@ writes. Unsupported code is left unchanged and reported.
 from __future__ import annotations
 
 import dataclasses
-import re
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import libcst as cst
 from libcst import matchers
@@ -20,6 +21,7 @@ from libcst import matchers
 from tpu_estimator_embedding.migration import (
     estimator_uses,
     keras_optimizer,
+    layer_problems,
     model_fn_given,
     model_fn_parts,
     quick_scan,
@@ -38,28 +40,26 @@ from tpu_estimator_embedding.migration.direct_names import (
 )
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.forward_rewrite import (
-    COLUMN_LAYERS,
-    INPUT_LAYER,
-    INPUT_LAYER_NAME,
-    Callables,
     ForwardRewrite,
-    column_layer,
-    input_layer_arguments,
-    is_input_layer,
+    callables_of,
     is_value_of_size,
-    takes_columns_at_once,
 )
 from tpu_estimator_embedding.migration.model_fn_given import GivenModelFn
-from tpu_estimator_embedding.migration.model_fn_parts import (
-    OPTIMIZER_PARAMETERS,
-    RATE_PARAMETERS,
-    NotSplitError,
-    Parts,
-)
+from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, holds
-from tpu_estimator_embedding.migration.report import Finding
+from tpu_estimator_embedding.migration.node_search import (
+    dotted,
+    find_all,
+    holds,
+    replaced,
+    variables_in,
+)
+from tpu_estimator_embedding.migration.optimizer_slice import (
+    OPTIMIZER_PARAMETERS,
+    RATE_PARAMETERS,
+)
+from tpu_estimator_embedding.migration.report import Finding, in_words_of_program
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.train_op import STEP_CALLS
 
@@ -68,13 +68,10 @@ TRAINERS = {"tf2": "Trainer", "layers": "KerasTrainer"}
 
 LEGACY, KERAS = DENSE_OPTIMIZERS = "legacy", "keras"
 
-# Functions of `tf.keras.layers`, and in capitals classes, without variables.
-_MERGES = ("add", "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract")
 _IMPORTED = ("ModeKeys", "Outputs", "activations_of", "sequences_of")
 _BOUND = (*_IMPORTED, "dense_learning_rate", "embedding_config", "make_optimizer")
 _LINE = 90
 _CHANGING = "GradientTrainer"  # the class with `transform_gradients`
-_REPLACED = re.compile("`([^`]+)`")
 _IMPORTS = """\
 from tpu_estimator_embedding.trainer import {names}
 import embedding_config
@@ -98,29 +95,52 @@ def rewrite(imports: Rewritten, source: SourceFile | None, stage: str, dense_opt
     source = with_direct_names(source)
     if make is None:
         source = with_names_of_trainer(source)
+        make = functools.partial(
+            Writer, dense_optimizer=dense_optimizer, trainer=TRAINERS[stage])
     elsewhere = quick_scan.read_by(others, source.path)
+    attempt = _attempt(make(source), elsewhere)
+    if attempt.data is None:
+        attempt = _with_usual_shapes(source, make, elsewhere) or attempt
+    data, findings = attempt
+    return Rewritten(imports.data if data is None else data, (
+        *imports.findings, *(dataclasses.replace(
+            finding, message=in_words_of_program(finding, imports.findings))
+            for finding in findings)))
 
-    def made(source: SourceFile) -> Writer:
-        return Writer(source, dense_optimizer, stage) if make is None else make(source)
 
-    writer = made(source)
+class _Attempt(NamedTuple):
+    """The text of a program, None if it has an unsupported form, and the findings."""
+
+    data: bytes | None
+    findings: Sequence[Finding]
+
+
+def _attempt(writer: Writer, elsewhere: Set[str], inlined: Set[str] = frozenset(),
+             ) -> _Attempt:
+    """Writes a program, or reports why it has an unsupported form."""
     try:
-        data = writer.run(elsewhere)
+        data = writer.run(elsewhere, inlined)
     except NotSplitError as error:
         writer.report_all(error.problems)
-        data = imports.data
-        new, inlined = usual_shapes.rewritten(source)
-        if new is not source:
-            other = made(new)
-            try:
-                data, writer = other.run(elsewhere, inlined), other
-            except NotSplitError as error:
-                other.report_all(error.problems)
-                # What stands in a function is quoted as it was, in the model_fn.
-                writer = writer if inlined else other
-    return Rewritten(data, (*imports.findings, *(dataclasses.replace(
-        finding, message=_in_words_of_program(finding, imports.findings))
-        for finding in writer.findings)))
+        data = None
+    return _Attempt(data, writer.findings)
+
+
+def _with_usual_shapes(source: SourceFile, make: Callable[[SourceFile], Writer],
+                       elsewhere: Set[str]) -> _Attempt | None:
+    """Attempts it again with the usual shapes rewritten; None if the first one is to be reported.
+
+    Args:
+        source: the program, which has an unsupported form.
+        make: makes a writer.
+        elsewhere: as for `Writer.run`.
+    """
+    new, inlined = usual_shapes.rewritten(source)
+    if new is source:
+        return None
+    attempt = _attempt(make(new), elsewhere, inlined)
+    # What stands in a function would be quoted as a part of the model_fn.
+    return None if attempt.data is None and inlined else attempt
 
 
 def other_uses(source: SourceFile) -> list[Finding]:
@@ -129,45 +149,57 @@ def other_uses(source: SourceFile) -> list[Finding]:
             in estimator_uses.problems_elsewhere(source.module, Names(source.module))]
 
 
-def _in_words_of_program(finding: Finding, changes: Sequence[Finding]) -> str:
-    """Returns the message of a finding with quoted code as the program had it.
+@dataclasses.dataclass(frozen=True)
+class EstimatorCall:
+    """The call that makes the TPUEstimator of a module.
 
-    Args:
-        finding: it quotes code with explicit imports.
-        changes: what was written for those.
+    Attributes:
+        call: it.
+        arguments: name -> value of each.
+        model_fn: the one that it is given.
+        parts: that, split.
     """
-    message = finding.message
-    pairs = [(words[1], words[0]) for change in sorted(
-        changes, key=lambda one: abs(one.line - finding.line))
-        if change.code == "TEE101" and (words := _REPLACED.findall(change.message))[1:]]
-    names = dict(reversed(pairs))  # of the nearest lines
-    if not names:
-        return message
-    known = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    pattern = re.compile(rf"(?<![\w.])({known})(?!\w)")
-    return re.sub(r"`[^`]*`", lambda quoted: pattern.sub(
-        lambda found: names[found[0]], quoted[0]), message)
+
+    call: cst.Call
+    arguments: Mapping[str, cst.BaseExpression]
+    model_fn: GivenModelFn
+    parts: Parts
+
+    def given_arguments(self) -> dict[str, cst.BaseExpression]:
+        """Returns the arguments that are not None."""
+        return {name: value for name, value in self.arguments.items()
+                if not matchers.matches(value, matchers.Name("None"))}
+
+
+class _WrittenOptimizer(NamedTuple):
+    """The text that makes an optimizer, its kind, and the definitions that the text needs."""
+
+    call: str
+    kind: str
+    definitions: tuple[str, ...]
 
 
 class Writer:
     """Writes a program of a stage of TF2.
 
-    Attributes:
+    Args:
+        source: the program, with explicit imports.
+        dense_optimizer: one of DENSE_OPTIMIZERS.
         trainer: the class that replaces TPUEstimator.
+
+    Attributes:
         keeps_seeded_draws: whether an initializer with its own seed draws the same values.
         findings: what was changed and what is left to do.
     """
 
-    trainer = ""
     keeps_seeded_draws = True
 
-    def __init__(self, source: SourceFile, dense_optimizer: str, stage: str = "") -> None:
-        self._trainer = self.trainer or TRAINERS[stage]
+    def __init__(self, source: SourceFile, dense_optimizer: str, trainer: str) -> None:
+        self._trainer = trainer
         self._is_keras = dense_optimizer == KERAS
         self._source = source
         self._names = Names(source.module)
-        self._callables = _callables(source.module, self._names)
-        self._called = self._trainer  # the class, or one derived from it
+        self._callables = callables_of(source.module, self._names)
         self.findings: list[Finding] = []
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
@@ -189,6 +221,26 @@ class Writer:
         Raises:
             NotSplitError: it has an unsupported form.
         """
+        found = self._find()
+        if found is None:
+            return self._source.module.bytes
+        self._report(found)
+        config = self._config(found)
+        self._check_seed(config.get("tf_random_seed"))
+        body = self._written(found, config)
+        function = found.model_fn.function
+        self.report(function, "TEE401", f"`{function.name.value}`")
+        self.report(found.call, "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
+        body = unused_configs.without_unused(
+            body, self._source.module, elsewhere, OF_TRAINER if config else (), inlined)
+        self._check_not_hidden(body)
+        written = unused_configs.with_imports(
+            body, self._imports(self._source.module), elsewhere)
+        self._check_defined(written, function)
+        return written.bytes
+
+    def _find(self) -> EstimatorCall | None:
+        """Returns the TPUEstimator of the module and its model_fn; None if it has none."""
         module = self._source.module
         calls = [call for call in find_all(module, cst.Call)
                  if dotted(call.func)[-1:] == (ESTIMATOR,)]
@@ -198,50 +250,53 @@ class Writer:
         if values and not calls:
             raise NotSplitError.of(values)
         if not calls and not subclasses:
-            return self._source.module.bytes
+            return None
         other = [call for call in calls if not self._names.means(call.func, ESTIMATOR)]
         if other:
-            raise NotSplitError(f"`{text_of(other[0].func)}` is not known to be that of this "
-                                "package", other[0])
+            raise NotSplitError(f"`{text_of(other[0].func)}` is not known to be this "
+                                "package's", other[0])
         self._check(calls, subclasses)
         arguments = _by_name(calls[0], order_of(ESTIMATOR))
-        given = model_fn_given.find(arguments.get("model_fn"), calls[0], self._source.module,
-                                    self._names, self._assigned)
-        function = given.function
-        parts = self._split(given)
-        self._called = _CHANGING if parts.gradient_value else self._trainer
-        self.report_all(self._other_uses(given, calls[0]))
-        self.report_all(given.problems)
-        self.report_all(self._input_layers())
-        self.report_all(self._column_layers())
+        model_fn = model_fn_given.find(
+            arguments.get("model_fn"), calls[0], module, self._names, self._assigned)
+        return EstimatorCall(calls[0], arguments, model_fn, self._split(model_fn))
+
+    def _report(self, found: EstimatorCall) -> None:
+        """Reports what is not carried over."""
+        module = self._source.module
+        self.report_all(self._other_uses(found.model_fn, found.call))
+        self.report_all(found.model_fn.problems)
+        self.report_all(layer_problems.repeated_lookups(module, self._names, self._callables))
         for node in find_all(module, cst.Attribute):
             if is_value_of_size(node):
                 self.report(node, "TEE403", f"`{text_of(node)}`: sizes are ints in TF2")
-        self.report_all(parts.problems)
-        self.report_all(estimator_uses.problems(
-            module, self._names, parts.dropped))
-        config = self._config(arguments, calls[0])
-        self._seed(config.get("tf_random_seed"))
+        self.report_all(found.parts.problems)
+        self.report_all(estimator_uses.problems(module, self._names, found.parts.dropped))
+
+    def _check_seed(self, seed: cst.BaseExpression | None) -> None:
+        """Reports what draws other initial values than in the legacy program."""
+        is_given = seed is not None and not matchers.matches(seed, matchers.Name("None"))
+        self.report_all(random_draws.problems(
+            seed if is_given else None, self._source, self._names,
+            keeps_seeded=self.keeps_seeded_draws))
+
+    def _written(self, found: EstimatorCall,
+                 config: Mapping[str, cst.BaseExpression]) -> cst.Module:
+        """Returns the module with new definitions in the place of the model_fn and the call."""
+        module, function, parts = self._source.module, found.model_fn.function, found.parts
         forward = self._forward(parts, function)
-        below = self._definitions(parts, given)
+        below = self._definitions(parts, found.model_fn)
         place = next(statement for statement in module.body if holds(statement, function))
         classes = self._changing_trainer(parts)
         before: dict[cst.CSTNode, list[str]] = {}
         if place is function:
-            replaced = {function: [forward, *below, *classes]}
-        elif given.is_method:
-            replaced, before = {function: [forward, *below]}, {place: classes}
+            functions = {function: [forward, *below, *classes]}
+        elif found.model_fn.is_method:
+            functions, before = {function: [forward, *below]}, {place: classes}
         else:
-            replaced, before = {function: [forward]}, {place: [*below, *classes]}
-        body = module.visit(ForwardRewrite(
-            {calls[0]: self._trainer_call(arguments, config, given, parts)}, replaced, before,
-            self._callables))
-        self.report(function, "TEE401", f"`{function.name.value}`")
-        self.report(calls[0], "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
-        body = unused_configs.without_unused(body, module, elsewhere, OF_TRAINER if config else (),
-                                              inlined)
-        self._check_not_hidden(body)
-        return unused_configs.with_imports(body, self._imports(module), elsewhere).bytes
+            functions, before = {function: [forward]}, {place: [*below, *classes]}
+        return module.visit(ForwardRewrite(
+            {found.call: self._trainer_call(found, config)}, functions, before, self._callables))
 
     def _forward(self, parts: Parts, function: cst.FunctionDef) -> str:
         """Returns the text that replaces the model_fn."""
@@ -255,6 +310,13 @@ class Writer:
                 raise NotSplitError(
                     f"`{function.name.value}` uses the names {hidden} itself; rename them",
                     self._names.of_name(function.name.value))
+
+    def _check_defined(self, written: cst.Module, function: cst.FunctionDef) -> None:
+        """Rejects what would read variables of the model_fn in another function."""
+        missing = Names(written).unbound_names - self._names.unbound_names
+        if missing:
+            raise NotSplitError(f"its training step needs {sorted(missing)}, which it would not "
+                                "have outside of the model_fn", function)
 
     def _bound(self) -> set[str]:
         keras = keras_optimizer.BOUND if self._is_keras else ()
@@ -291,42 +353,8 @@ class Writer:
         return parts
 
     def _layers(self) -> list[Problem]:
-        """Returns the Keras layers that a forward pass would make again at every call."""
-        stored = {call for store in find_all(self._source.module, cst.Call)
-                  if dotted(store.func)[-1:] == ("get_or_create_layer",)
-                  for call in find_all(store, cst.Call)}
-        layers = [(call, self._names.of_tensorflow(call.func))
-                  for call in find_all(self._source.module, cst.Call) if call not in stored]
-        return [Problem(
-            call, NotSplitError.code, f"`{'.'.join(dotted(call.func))}` makes new variables at "
-            "every call of the forward pass: write `tf.compat.v1.keras.utils.get_or_create_layer("
-            "name, lambda: ...)` around it, with a name for each layer")
-            for call, name in layers if name.startswith("keras.layers.") and name.rpartition(
-                ".")[2] not in ("DenseFeatures", "SequenceFeatures", "Input", "InputLayer")
-            and name.rpartition(".")[2].lower() not in _MERGES]
-
-    def _input_layers(self) -> list[Problem]:
-        """Returns the calls of `input_layer` that `activations_of` does not stand for."""
-        found = []
-        for call in find_all(self._source.module, cst.Call):
-            is_one = self._names.of_tensorflow(call.func) == f"feature_column.{INPUT_LAYER_NAME}"
-            if is_one and not is_input_layer(call, self._callables):
-                found.append(Problem(call, "TEE409", "`tf.feature_column.input_layer` by another "
-                                     "name repeats the lookup: write its full name"))
-            elif is_one and (odd := sorted(set(input_layer_arguments(call)) - {*INPUT_LAYER})):
-                found.append(Problem(call, "TEE409", f"the arguments {odd} of `input_layer`, which "
-                                     "`activations_of` does not take"))
-        return found
-
-    def _column_layers(self) -> list[Problem]:
-        """Returns the layers of columns that `activations_of` does not stand for."""
-        calls = find_all(self._source.module, cst.Call)
-        at_once = {call.func for call in calls if column_layer(call, self._callables)
-                   and takes_columns_at_once(call)}
-        return [Problem(call, "TEE409", f"`{text_of(call)[:60]}` repeats the lookup: write "
-                        "`Layer(columns)(features)`, which `activations_of` replaces")
-                for call in calls if call not in at_once
-                and self._names.of_tensorflow(call.func) in COLUMN_LAYERS]
+        """Returns the layers that the function of the forward pass cannot make."""
+        return layer_problems.made_again(self._source.module, self._names)
 
     def _other_uses(self, given: GivenModelFn, call: cst.Call) -> list[Problem]:
         """Returns uses of the model_fn other than the one in its TPUEstimator."""
@@ -342,48 +370,20 @@ class Writer:
                     given.expression, chain.root) and any(
                     getattr(one, "node", None) is function for one in chain.scope[name])]
 
-    def _config(self, arguments: dict[str, cst.BaseExpression],
-                call: cst.Call) -> dict[str, cst.BaseExpression]:
+    def _config(self, found: EstimatorCall) -> dict[str, cst.BaseExpression]:
         """Returns the arguments of the RunConfig, whether inline or assigned to a variable."""
-        name = config = arguments.get("config")
+        name = config = found.arguments.get("config")
         if isinstance(config, cst.Name):
-            config = self._assigned(config, call) or config
+            config = self._assigned(config, found.call) or config
         if isinstance(config, cst.Call) and dotted(config.func)[-1:] == ("RunConfig",):
-            found = {argument.keyword.value: argument.value for argument in config.args
+            given = {argument.keyword.value: argument.value for argument in config.args
                      if argument.keyword}  # those of Trainer are given by name only
             if isinstance(name, cst.Name) and len(self._names.uses(name.value)) > 1:
-                self.report_all(_computed_twice(found, self._source.module))
-            return found
-        self.report(call, "TEE404", "its RunConfig is made elsewhere: give Trainer model_dir and "
-                    "save_checkpoints_steps")
+                self.report_all(_computed_twice(given, self._source.module))
+            return given
+        self.report(found.call, "TEE404", "its RunConfig is made elsewhere: give Trainer "
+                    "model_dir and save_checkpoints_steps")
         return {}
-
-    def _seed(self, seed: cst.BaseExpression | None) -> None:
-        """Reports a seed of the whole program from which other numbers follow."""
-        if seed is None or matchers.matches(seed, matchers.Name("None")):
-            self._seeds_of_initializers()
-            return
-        call = random_draws.unseeded(self._source.module, self._names)
-        if call is not None:
-            what = (f"`{text_of(call.func)}(...)` on line {self._source.start(call).line} draws "
-                    "initial values without a seed")
-        elif not random_draws.makes_tables(self._source.module):
-            what = "the tables, which another module makes, may draw initial values without one"
-        elif not self.keeps_seeded_draws:
-            what = "Keras 3 draws other values from the same seed"
-        else:
-            return
-        self.report(seed, "TEE411", f"`tf_random_seed={text_of(seed)[:60]}` is kept, but gives "
-                    f"other numbers: {what}")
-
-    def _seeds_of_initializers(self) -> None:
-        """Reports seeds of initializers, which alone repeat values in every legacy run."""
-        if self.keeps_seeded_draws:
-            return
-        for call in random_draws.seeded(self._source.module, self._names):
-            self.report(call, "TEE411", f"`{text_of(call.func)}(...)` draws the same values in "
-                        "every run of the legacy program; Keras 3 draws other values from the "
-                        "same seed")
 
     def _assigned(self, name: cst.Name, call: cst.Call) -> cst.BaseExpression | None:
         """Returns the only value of a variable, if it can be written in its place."""
@@ -394,53 +394,54 @@ class Writer:
             return None
         start, end = (self._source.start(node).line for node in (lines[0], call))
         between = any(start < self._source.start(node).line < end
-                      for used in model_fn_parts.names_in(lines[0].value)
+                      for used in variables_in(lines[0].value)
                       for one in scope[used] if (node := getattr(one, "node", None)) is not None)
         return None if between else lines[0].value
 
-    def _trainer_call(self, arguments: dict[str, cst.BaseExpression],
-                      config: dict[str, cst.BaseExpression], model_fn: GivenModelFn,
-                      parts: Parts) -> str:
-        given = {**config, **{name: value for name, value in arguments.items()
-                              if not matchers.matches(value, matchers.Name("None"))}}
+    def _trainer_call(self, found: EstimatorCall,
+                      config: Mapping[str, cst.BaseExpression]) -> str:
+        """Returns the text that replaces the call of TPUEstimator."""
+        given, model_fn = {**config, **found.given_arguments()}, found.model_fn
         code = self._source.module.code_for_node
-        of_rate, of_optimizer = parts.own_parameters
+        called = _CHANGING if found.parts.gradients else self._trainer
         written = [code(given["model_fn"]), "embedding_config",
-                   model_fn.called("make_optimizer", of_optimizer),
-                   model_fn.called("dense_learning_rate", of_rate)]
+                   model_fn.called("make_optimizer", found.parts.optimizer.own_parameters),
+                   model_fn.called("dense_learning_rate", found.parts.rate.own_parameters)]
         if len(", ".join(written)) < _LINE:
             written = [", ".join(written)]
         written += [f"{name}={code(given[name])}" for name in OF_TRAINER if name in given]
         written += ["dense_slots=DENSE_SLOTS"] * self._is_keras
-        return f"{self._called}(\n    " + ",\n    ".join(written) + ")"
+        return f"{called}(\n    " + ",\n    ".join(written) + ")"
 
     def _definitions(self, parts: Parts, given: GivenModelFn) -> list[str]:
         """Returns the definitions below the function of the forward pass."""
         code = self._source.module.code_for_node
-        made, kind, others = self._optimizer(parts)
+        made = self._optimizer(parts)
         self._check_free(parts, given.function)
-        of_rate, of_optimizer = parts.own_parameters
         marks = "".join(f"# Manual step TEE404: {finding.message}.\n" for finding in self.findings
                         if finding.code == "TEE404")
+        of_rate = given.parameters(RATE_PARAMETERS, parts.rate.own_parameters)
+        of_optimizer = given.parameters(OPTIMIZER_PARAMETERS, parts.optimizer.own_parameters)
         return [
-            f"{marks}def dense_learning_rate({given.parameters(RATE_PARAMETERS, of_rate)}):\n"
+            f"{marks}def dense_learning_rate({of_rate}):\n"
             f"    \"\"\"Returns the learning rate of a step, as model_fn computed it.\"\"\"\n"
-            f"{self._indented(map(self._with_step, parts.rate_statements))}"
-            f"    return {code(self._with_step(parts.rate_value))}\n",
-            f"def make_optimizer({given.parameters(OPTIMIZER_PARAMETERS, of_optimizer)}):\n"
-            f"    \"\"\"Returns the {kind} optimizer of the dense variables.\"\"\"\n"
-            f"{self._indented(parts.optimizer_statements)}    return {made}\n", *others]
+            f"{self._indented(map(self._with_step, parts.rate.statements))}"
+            f"    return {code(self._with_step(parts.rate.value))}\n",
+            f"def make_optimizer({of_optimizer}):\n"
+            f"    \"\"\"Returns the {made.kind} optimizer of the dense variables.\"\"\"\n"
+            f"{self._indented(parts.optimizer.statements)}    return {made.call}\n",
+            *made.definitions]
 
     def _changing_trainer(self, parts: Parts) -> list[str]:
         """Returns the class that changes gradients, if model_fn did."""
-        if not parts.gradient_value:
+        if parts.gradients is None:
             return []
-        body = self._indented(parts.gradient_statements)
+        body = self._indented(parts.gradients.statements)
         return [f"class {_CHANGING}({self._trainer}):\n"
                 '    """Changes the gradients of dense variables as model_fn did."""\n\n'
                 "    def transform_gradients(self, gradients, variables):\n"
                 + "".join(f"    {line}\n" for line in body.splitlines())
-                + f"        return {parts.gradient_value}\n"]
+                + f"        return {parts.gradients.value}\n"]
 
     def _indented(self, statements: Iterable[cst.CSTNode]) -> str:
         """Returns statements of a model_fn as the body of a function."""
@@ -450,18 +451,20 @@ class Writer:
                        if line != "global_step = global_step")
 
     def _with_step(self, node: cst.CSTNode) -> cst.CSTNode:
-        found = node.visit(_WithStep(self._names))
+        """Returns a node with the argument `global_step` in the place of the step of the graph."""
+        steps = [call for call in find_all(node, cst.Call)
+                 if self._names.of_tensorflow(call.func) in STEP_CALLS]
+        [found] = replaced([node], {call: cst.Name("global_step") for call in steps})
         assert isinstance(found, cst.CSTNode)
         return found
 
-    def _optimizer(self, parts: Parts) -> tuple[str, str, list[str]]:
-        """Returns what makes it, its kind, and what else the program needs."""
+    def _optimizer(self, parts: Parts) -> _WrittenOptimizer:
         code = self._source.module.code_for_node
         if not self._is_keras:
-            return code(parts.optimizer_value), "legacy", []
+            return _WrittenOptimizer(code(parts.optimizer.value), "legacy", ())
         made = keras_optimizer.written(self._only_optimizer(parts), code)
         self.report(parts.optimizers[0], "TEE406", made.difference)
-        return made.call, "Keras", [made.definitions]
+        return _WrittenOptimizer(made.call, "Keras", (made.definitions,))
 
     def _only_optimizer(self, parts: Parts) -> cst.Call:
         """Returns the optimizer.
@@ -469,7 +472,7 @@ class Writer:
         Raises:
             NotSplitError: there are several to choose from, or gradients are changed.
         """
-        if not matchers.matches(parts.optimizer_value, matchers.Call()):
+        if not matchers.matches(parts.optimizer.value, matchers.Call()):
             raise NotSplitError("conditions choose its optimizer: keep one to replace it by one of "
                                 "Keras", parts.optimizers[0])
         return parts.optimizers[0]
@@ -479,24 +482,15 @@ class Writer:
         around = [node for node in find_all(self._source.module, cst.FunctionDef)
                   if node is not function and holds(node, function)]
         local = {name for node in around for name in model_fn_parts.bound_names(node, function)}
-        used = local & {name for node in (*parts.optimizers, *parts.rate_statements,
-                                          *parts.optimizer_statements,
-                                          *parts.gradient_statements)
-                        for name in model_fn_parts.names_in(node)}
+        of_gradients = parts.gradients.statements if parts.gradients else ()
+        used = local & {name for node in (*parts.optimizers, *parts.rate.statements,
+                                          *parts.optimizer.statements, *of_gradients)
+                        for name in variables_in(node)}
         if used:
             raise NotSplitError(f"its optimizer uses {sorted(used)} of the function around it: "
                                 "give the values in `params` of TPUEstimator, or give it a "
                                 "`functools.partial` of a function of the module",
                                 parts.optimizers[0])
-
-
-def _callables(module: cst.Module, names: Names) -> Callables:
-    """Returns what is called in a module and is one name of TensorFlow wherever it stands."""
-    found: dict[tuple[str, ...], set[str]] = {}
-    for call in find_all(module, cst.Call):
-        if words := dotted(call.func):
-            found.setdefault(words, set()).add(names.of_tensorflow(call.func))
-    return {words: next(iter(one)) for words, one in found.items() if len(one) == 1}
 
 
 def _computed_twice(config: Mapping[str, cst.BaseExpression],
@@ -517,15 +511,3 @@ def _dedented(text: str) -> str:
     lines = text.strip("\n").splitlines()
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     return "\n".join(line[indent:] for line in lines)
-
-
-class _WithStep(cst.CSTTransformer):
-    """Replaces the global step of the graph by the argument `global_step`."""
-
-    def __init__(self, names: Names) -> None:
-        super().__init__()
-        self._names = names
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        is_step = self._names.of_tensorflow(original_node.func) in STEP_CALLS
-        return cst.Name("global_step") if is_step else updated_node

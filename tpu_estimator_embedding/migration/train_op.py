@@ -14,11 +14,12 @@ The world is closed: each line that takes part is one of the shapes below, or a 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import libcst as cst
 from libcst import matchers
 
-from tpu_estimator_embedding.migration import gradient_chain
+from tpu_estimator_embedding.migration import gradient_chain, train_op_advice
 from tpu_estimator_embedding.migration.assignments import (
     Line,
     binds,
@@ -30,25 +31,34 @@ from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.gradient_chain import ChangedGradients
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names, holds
+from tpu_estimator_embedding.migration.train_op_advice import GRADIENTS, OPTIMIZERS
 
 STEP_CALLS = ("train.get_global_step", "train.get_or_create_global_step")
-OPTIMIZERS = ("Adadelta", "Adagrad", "AdagradDA", "Adam", "Ftrl", "GradientDescent", "Momentum",
-              "ProximalAdagrad", "ProximalGradientDescent", "RMSProp")
 _MINIMIZE = ("loss", "global_step", "var_list", "gate_gradients", "aggregation_method",
              "colocate_gradients_with_ops", "name", "grad_loss")
 _COMPUTE = ("loss", "var_list", "gate_gradients", "aggregation_method",
             "colocate_gradients_with_ops", "grad_loss")
 _APPLY = ("grads_and_vars", "global_step", "name")
-GRADIENTS = ("put the change of gradients into `transform_gradients` of a class derived from "
-             "Trainer, and write `optimizer.minimize(loss, global_step)` here")
-AVERAGES = ("delete the moving averages here, and update them in `train_step` of a class derived "
-            "from Trainer, as the page `training` shows")
 # Gates order the ops of gradients, whose values stay the same.
 _WITHOUT_EFFECT = ("colocate_gradients_with_ops", "gate_gradients", "name")
 _IN_TRANSFORM_GRADIENTS = {
     "var_list": "return None for the gradients of other variables",
     "grad_loss": "multiply the gradients by it",
 }
+
+
+class MadeOptimizer(NamedTuple):
+    """A call that makes an optimizer, and its line."""
+
+    line: Line
+    call: cst.Call
+
+
+class _Value(NamedTuple):
+    """The value of a variable, and the line that assigns it."""
+
+    expression: cst.BaseExpression
+    line: Line
 
 
 class TrainOp:
@@ -63,9 +73,7 @@ class TrainOp:
 
     Attributes:
         lines: the lines that only it needs.
-        optimizers: (line, call) of each optimizer of tf.train that the train_op may have; several
-            where a condition chooses one.
-        chosen_by: the variable that conditions give an optimizer; "" if there is one optimizer.
+        optimizers: of tf.train that the train_op may have; several where a condition chooses one.
         changed_gradients: how gradients are changed before they are applied; None if they are not.
         updates: the `with` statements on UPDATE_OPS that its lines have around them.
         updates_read: the index of the line before which UPDATE_OPS is read that the train_op runs;
@@ -80,8 +88,7 @@ class TrainOp:
         self._all, self._spec_line, self._loss, self._names = lines, spec_line, loss, names
         self._place = {line.node: index for index, line in enumerate(lines)}
         self.lines: list[cst.SimpleStatementLine] = []
-        self.optimizers: list[tuple[Line, cst.Call]] = []
-        self.chosen_by = ""
+        self.optimizers: list[MadeOptimizer] = []
         self.changed_gradients: ChangedGradients | None = None
         self.updates: list[cst.With] = []
         self._read_at: dict[cst.CSTNode, int] = {}  # statement of `updates` -> `updates_read`
@@ -103,11 +110,11 @@ class TrainOp:
 
     def _check_bound_by_lines(self, node: cst.Name, what: str) -> None:
         if node.value in self._odd:
-            self._problem(node, f"`{node.value}`, {what}, is bound by more than lines "
+            self._problem(node, f"`{node.value}`, {what}, is bound by a statement other than "
                           f"`{node.value} = ...`")
 
-    def _only_definition(self, node: cst.Name, what: str, among: list[Line] | None = None,
-                         ) -> tuple[cst.BaseExpression, Line] | None:
+    def _only_definition(self, node: cst.Name, what: str,
+                         among: list[Line] | None = None) -> _Value | None:
         """Returns the value of a variable that is assigned once, by a plain assignment.
 
         Args:
@@ -122,38 +129,23 @@ class TrainOp:
                 self.lines.append(line.node)
         found = [line for line in found if line.node not in self.lines or len(found) == 1]
         if not found:
-            self._problem(node, f"`{node.value}`, {what}, is assigned nowhere in model_fn: move "
-                          "what makes it into model_fn")
+            self._problem(node, f"`{node.value}`, {what}, is not assigned in model_fn: move the "
+                          "code that makes it into model_fn")
             return None
         if len(found) != 1:
             for line in found[1:]:
                 self._problem(line.node, f"`{node.value}`, {what}, gets a second value here: "
-                              f"{self._advice_on_second(line)}")
+                              f"{train_op_advice.on_second_value(line, self._names)}")
             return None
         [line] = found
         statement = line.statement
         if not isinstance(statement, cst.Assign) or len(statement.targets) != 1 or not isinstance(
                 statement.targets[0].target, cst.Name):
-            self._problem(line.node, f"`{node.value}`, {what}, comes from a statement of another "
-                          f"shape than `{node.value} = ...`")
+            self._problem(line.node, f"`{node.value}`, {what}, comes from a statement "
+                          f"other than `{node.value} = ...`")
             return None
         self._take(line, what)
-        return statement.value, line
-
-    def _advice_on_second(self, line: Line) -> str:
-        """Returns what to do about a line that gives the train_op, or gradients, another value."""
-        for call in find_all(line.node, cst.Call):
-            name = self._names.of_tensorflow(call.func)
-            if name.startswith("clip_by"):
-                return GRADIENTS
-            if name == "group":
-                return ("delete the line if what it groups only logs or counts, else write its ops "
-                        "in Trainer.train_step")
-        if any(call.func.attr.value == "apply" for call in find_all(line.node, cst.Call)
-               if isinstance(call.func, cst.Attribute)):
-            return AVERAGES
-        return ("give each value its own variable, or write the step in a class derived from "
-                "Trainer that overrides train_step")
+        return _Value(statement.value, line)
 
     def _take(self, line: Line, what: str, *, conditions: bool = False) -> None:
         if line.node not in self.lines:
@@ -176,8 +168,8 @@ class TrainOp:
                 if taken is not None and taken != is_else or taken is None and conditions:
                     continue
             text = text_of(statement).partition(":")[0][:60]
-            self._problem(statement, f"`{text}` decides about {what}: only conditions on `mode`, "
-                          "name scopes and control dependencies on UPDATE_OPS are known")
+            self._problem(statement, f"`{text}` controls {what}: only conditions on `mode`, name "
+                          "scopes and control dependencies on UPDATE_OPS are known")
 
     def _is_harmless(self, statement: cst.With) -> bool:
         for item in statement.items:
@@ -220,8 +212,8 @@ class TrainOp:
             return True
         if not self._makes_updates():
             return len(scopes) == 1
-        self._problem(call, f"`{_short(call)}` runs the updates of one scope, in TF2 all run: "
-                      "delete the scope if it has all that is normalized")
+        self._problem(call, f"`{_short(call)}` runs the updates of one scope, but TF2 runs all: "
+                      "delete the scope if it contains every normalization")
         return True
 
     def _makes_updates(self) -> bool:
@@ -284,20 +276,10 @@ class TrainOp:
             self._problem(node, f"the train_op is `{_short(node)}`: the tool knows "
                           "`optimizer.minimize(loss, global_step)` and unmodified pairs of "
                           "`compute_gradients` and `apply_gradients`; "
-                          f"{self._advice_on_train_op(node)}")
+                          f"{train_op_advice.on_train_op(node, self._names)}")
             return
         self._step(given.get("global_step"), node)
         self._optimizer(optimizer, line)
-
-    def _advice_on_train_op(self, node: cst.BaseExpression) -> str:
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and (
-                node.func.attr.value == "apply"):
-            return AVERAGES
-        if isinstance(node, cst.Call) and not self._names.of_tensorflow(node.func):
-            return "move the call of `minimize` into model_fn"
-        if isinstance(node, cst.IfExp):
-            return "choose the optimizer, not the train_op, by an `if`"
-        return "write the step in a class derived from Trainer that overrides train_step"
 
     def _group(self, call: cst.Call, line: Line) -> None:
         """Follows the one train_op in a group, whose other ops are the UPDATE_OPS."""
@@ -339,7 +321,7 @@ class TrainOp:
                 found.append(value)
         return found
 
-    def _before(self, node: cst.Name, line: Line) -> tuple[cst.BaseExpression, Line] | None:
+    def _before(self, node: cst.Name, line: Line) -> _Value | None:
         """Returns the value of a variable above a line that may give it another one."""
         earlier = [one for one in self._definitions(node.value)
                    if self._place[one.node] < self._place[line.node]]
@@ -352,7 +334,7 @@ class TrainOp:
                        default=self._place[line.node])
         return self._place[line.node]
 
-    def _last_group(self, node: cst.Name) -> tuple[cst.BaseExpression, Line] | None:
+    def _last_group(self, node: cst.Name) -> _Value | None:
         """Returns the last value of a variable where that groups an earlier one of it."""
         found = self._definitions(node.value)
         statement = found[-1].statement if len(found) > 1 else None
@@ -364,7 +346,7 @@ class TrainOp:
             return None
         self._check_bound_by_lines(node, "the train_op")
         self._take(found[-1], "the train_op")
-        return statement.value, found[-1]
+        return _Value(statement.value, found[-1])
 
     def _arguments(self, call: cst.Call, order: tuple[str, ...],
                    known: tuple[str, ...]) -> dict[str, cst.BaseExpression]:
@@ -467,7 +449,8 @@ class TrainOp:
                     optimizer: cst.BaseExpression) -> bool:
         """Follows gradients that known functions change; False if there are others."""
         chain = gradient_chain.follow(
-            node, self._all[:self._place[line.node]], self._names, self._function, line)
+            node, self._all[:self._place[line.node]], self._names, self._function, line,
+            self.in_training)
         if chain is None or self._odd & chain.names:
             return False
         origin = chain.origin
@@ -513,29 +496,20 @@ class TrainOp:
                           "`global_step=tf.train.get_global_step()`, which is what Trainer counts")
 
     def _optimizer(self, node: cst.BaseExpression, line: Line) -> None:
-        made: list[tuple[cst.BaseExpression, Line]] = [(node, line)]
-        while len(made) == 1 and isinstance(made[0][0], cst.Name):
-            name = made[0][0]
-            made = self._unwrapped(name)
-            if len(made) > 1:
-                self.chosen_by = name.value
-            if len(made) == 1 and self._is_cross_shard(made[0][0]):
-                made = [(self._inside_of(made[0][0]), made[0][1])]
+        made = [_Value(node, line)]
+        while len(made) == 1 and isinstance(made[0].expression, cst.Name):
+            made = self._unwrapped(made[0].expression)
+            if len(made) == 1 and self._is_cross_shard(made[0].expression):
+                made = [_Value(self._inside_of(made[0].expression), made[0].line)]
         for value, place in made:
             inside = self._inside_of(value)
             if isinstance(inside, cst.Call) and self._names.of_tensorflow(inside.func) in {
                     f"train.{one}Optimizer" for one in OPTIMIZERS}:
-                self.optimizers.append((place, inside))
+                self.optimizers.append(MadeOptimizer(place, inside))
             else:
                 self._problem(inside, f"its optimizer is `{_short(inside)}`, which is not one of "
                               "tf.train that the tool knows: "
-                              f"{self._advice_on_optimizer(inside)}")
-
-    def _advice_on_optimizer(self, node: cst.BaseExpression) -> str:
-        if isinstance(node, cst.Call) and not self._names.of_tensorflow(node.func):
-            return ("make the optimizer in model_fn, by its name in tf.train, under an `if` where "
-                    "there are several")
-        return f"choose one of {', '.join(OPTIMIZERS)}"
+                              f"{train_op_advice.on_optimizer(inside, self._names)}")
 
     def _inside_of(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """Returns the optimizer in a CrossShardOptimizer."""
@@ -554,11 +528,11 @@ class TrainOp:
                 ("tensorflow", "tpu_estimator_embedding."))
             for path in self._names.paths(call.func))
 
-    def _unwrapped(self, node: cst.Name) -> list[tuple[cst.BaseExpression, Line]]:
+    def _unwrapped(self, node: cst.Name) -> list[_Value]:
         """Returns the values of a variable that later ones only wrap for a TPU, at their lines."""
         self._check_bound_by_lines(node, "the optimizer")
         found = self._definitions(node.value)
-        values: list[tuple[cst.BaseExpression, Line]] = []
+        values: list[_Value] = []
         for line in found:
             statement = line.statement
             if not isinstance(statement, cst.Assign) or len(statement.targets) != 1 or (
@@ -572,13 +546,14 @@ class TrainOp:
             if is_wrap or _is_none(statement):
                 self.lines.append(line.node)
             else:
-                values.append((value, line))
+                values.append(_Value(value, line))
         if not values:
             self._problem(node, f"the optimizer `{node.value}` is not made in the model_fn: make "
                           "it there, by its name in tf.train")
         for _, line in values:
             self._take(line, "the optimizer", conditions=True)
         return values
+
 
 def _is_compute(node: cst.CSTNode | None) -> bool:
     return isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and (

@@ -21,7 +21,13 @@ import libcst as cst
 from tpu_estimator_embedding.migration.assignments import assigned, parameters
 from tpu_estimator_embedding.migration.effects import SPEC
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import Statement, dotted, find_all
+from tpu_estimator_embedding.migration.node_search import (
+    Statement,
+    dotted,
+    find_all,
+    replaced,
+    variables_in,
+)
 from tpu_estimator_embedding.migration.source_file import Edit, SourceFile
 
 _TRAINING = ("minimize", "compute_gradients", "apply_gradients")
@@ -148,9 +154,9 @@ class _Inlining:
     def __init__(self, called: cst.FunctionDef, call: cst.Call, function: cst.FunctionDef,
                  names: Names) -> None:
         self._called, self._call, self._function, self._names = called, call, function, names
-        used = _Free(())
-        function.body.visit(used)
-        self._taken = {*used.found, *parameters(function), *assigned(function)}
+        self._outside = variables_in(called.body) - {*assigned(called), *parameters(called)}
+        self._taken = {*variables_in(function.body), *parameters(function), *assigned(function),
+                       *self._outside}
 
     def statements(self, line: cst.SimpleStatementLine) -> list[Statement]:
         """Returns the line, with the statements above it."""
@@ -159,21 +165,20 @@ class _Inlining:
         own = {*assigned(self._called), *parameters(self._called)}
         names = {name: cst.Name(self._free(name)) for name in sorted(own)}
         above: list[Statement] = []
-        replaced: dict[str, cst.BaseExpression] = {**names}
+        renamed: dict[str, cst.BaseExpression] = {**names}
         for name, value in given.items():
             if self._is_plain(value) and name not in assigned(self._called):
-                replaced[name] = value
+                renamed[name] = value
             else:
                 above.append(_assign(names[name], value))
-        body = [statement.visit(_Rename(replaced)) for statement in self._body()]
+        body = [statement.visit(_Rename(renamed)) for statement in self._body()]
         assign = line.body[0] if len(line.body) == 1 else None
         if isinstance(assign, cst.Assign) and assign.value is self._call and len(
                 assign.targets) == 1:
             target = assign.targets[0].target
             return [*above, *self._with_results(body, target)]
         result = cst.Name(self._free(f"{self._called.name.value}_result"))
-        changed = line.visit(_ReplaceCall(self._call, result))
-        assert isinstance(changed, cst.SimpleStatementLine)
+        [changed] = replaced([line], {self._call: result})
         return [*above, *self._with_results(body, result), changed.with_changes(leading_lines=[])]
 
     def _check(self) -> None:
@@ -182,20 +187,15 @@ class _Inlining:
                 or not isinstance(given.star_arg, cst.MaybeSentinel) or given.star_kwarg
                 or self._called.asynchronous):
             raise _NotInlinedError
-        for node in find_all(self._called.body, cst.FunctionDef, cst.ClassDef, cst.Lambda,
-                             cst.Global, cst.Nonlocal, cst.Yield, cst.NamedExpr, cst.Await,
-                             cst.Try, cst.While, cst.Import, cst.ImportFrom):
-            del node
+        if find_all(self._called.body, cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Global,
+                    cst.Nonlocal, cst.Yield, cst.NamedExpr, cst.Await, cst.Try, cst.While,
+                    cst.Import, cst.ImportFrom):
             raise _NotInlinedError
         for loop in find_all(self._called.body, cst.For):
             if find_all(loop, cst.Return):
                 raise _NotInlinedError
-        own = {*assigned(self._called), *parameters(self._called)}
-        outside = _Free(own)
-        self._called.body.visit(outside)
-        if outside.found & {*assigned(self._function), *parameters(self._function)}:
+        if self._outside & {*assigned(self._function), *parameters(self._function)}:
             raise _NotInlinedError
-        self._taken |= outside.found
 
     def _arguments(self) -> dict[str, cst.BaseExpression]:
         order = parameters(self._called)
@@ -345,15 +345,6 @@ class _ReplaceLine(Edit):
         return cst.FlattenSentinel(self._new) if original_node is self._line else updated_node
 
 
-class _ReplaceCall(cst.CSTTransformer):
-    def __init__(self, call: cst.Call, new: cst.BaseExpression) -> None:
-        super().__init__()
-        self._call, self._new = call, new
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        return self._new if original_node is self._call else updated_node
-
-
 class _Rename(cst.CSTTransformer):
     """Replaces variables, but not attributes and keywords."""
 
@@ -371,24 +362,3 @@ class _Rename(cst.CSTTransformer):
     def leave_Name(self, original_node: cst.Name,
                    updated_node: cst.Name) -> cst.BaseExpression:
         return self._names.get(original_node.value, updated_node)
-
-
-class _Free(cst.CSTVisitor):
-    """Collects the names that are read, without attributes, keywords and some others."""
-
-    def __init__(self, own: Iterable[str]) -> None:
-        super().__init__()
-        self._own = set(own)
-        self.found: set[str] = set()
-
-    def visit_Attribute(self, node: cst.Attribute) -> bool:
-        node.value.visit(self)
-        return False
-
-    def visit_Arg(self, node: cst.Arg) -> bool:
-        node.value.visit(self)
-        return False
-
-    def visit_Name(self, node: cst.Name) -> None:
-        if node.value not in self._own:
-            self.found.add(node.value)

@@ -72,7 +72,7 @@ def _take_gradient(op: tf.Operation, of_source: Tensor, of_activation: Tensor,
     number = op.get_attr(_TAP)
     graphs = (op.graph, tf.compat.v1.get_default_graph())  # the op may be in a copy
     take = next((takes[number] for takes in map(_takes_of, graphs) if number in takes), None)
-    assert take is not None, "the graph of the op is gone"
+    assert take is not None, "the graph of the op was deleted"
     take(tf.convert_to_tensor(of_activation))
     return of_source, None  # zeros, because nothing reads the first output
 

@@ -124,7 +124,7 @@ class CoreContext(control_flow_ops.XLAControlFlowContext):
         given = [value for value in arguments if not isinstance(value, str)]
         variables = named.get("vars_") or given[0]
         is_packed = named.get("is_packed") or (len(given) > 2 and given[2])
-        checks.check(not is_packed, "is_packed", "False: the variables of cores are separate ones "
+        checks.check(not is_packed, "is_packed", "False, because each core has a separate variable "
                      "here", is_packed)
         handles = [getattr(variable, "handle", variable) for variable in variables]
         key = tuple(handle.name for handle in handles)

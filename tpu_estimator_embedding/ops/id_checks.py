@@ -53,8 +53,9 @@ def in_batch(tensor: tf.SparseTensor, feature: str, axis: int = 0) -> tf.SparseT
     ends = tf.stack([tf.reduce_min(samples), tf.reduce_max(samples)])
     with tf.control_dependencies(assert_that(
             tf.reduce_all((samples >= 0) & (samples < size)),
-            f"Sample indices of feature {feature!r} must be in [0, {VALUE}), by its dense_shape, "
-            f"got {VALUE}. Make the SparseTensor with a dense_shape that has all of its indices.",
+            f"Sample indices of feature {feature!r} must be in [0, {VALUE}), the batch size in its "
+            f"dense_shape, got {VALUE}. Make the SparseTensor with a dense_shape that covers all "
+            "of its indices.",
             size, ends)):
         return tf.SparseTensor(tf.identity(tensor.indices), tensor.values, tensor.dense_shape)
 
@@ -72,16 +73,16 @@ def check_aligned(count: Tensor, num_ids: Tensor, what: str,
     """Fails with InvalidArgumentError unless there are as many `what` as ids."""
     return assert_that(
         tf.equal(count, num_ids),
-        f"{what.capitalize()} of feature {feature!r} must be as many as its ids, {VALUE}, "
-        f"got {VALUE}. Make both from tensors with the same indices.", num_ids, count)
+        f"{what.capitalize()} of feature {feature!r} must be as many as its ids, {VALUE}, got "
+        f"{VALUE}. Make both from tensors with the same indices.", num_ids, count)
 
 
 def check_static_batch_size(batch_size: Tensor, static: int, feature: str) -> list[tf.Operation]:
     """Fails with InvalidArgumentError unless a batch matches the static shapes of the input."""
     return assert_that(
         tf.equal(batch_size, static),
-        f"Batch of feature {feature!r} must be {static} samples by the static shapes of the "
-        f"input, got {VALUE}.", batch_size)
+        f"Batch of feature {feature!r} must be {static} samples, as the static shapes of the input "
+        f"say, got {VALUE}.", batch_size)
 
 
 def check_batch_size(batch_size: Tensor, expected: Tensor, feature: str | Sequence[str],

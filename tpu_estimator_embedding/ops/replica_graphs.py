@@ -69,9 +69,9 @@ def current_for_each(op: str) -> Replicas | None:
     replicas = current()
     if replicas is not None and not replicas.is_default():
         raise InnerGraphError(
-            f"{op} must be called in a computation of {replicas.num_replicas} replicas itself, or "
-            "in a loop of it, got a call in a tf.function or tf.cond. Call it outside, and pass "
-            "the tensors on.")
+            f"{op} must be called directly in a computation of {replicas.num_replicas} replicas, "
+            "or in a loop of it, got a call in a tf.function or tf.cond. Call it outside, and pass "
+            "the tensors in.")
     return replicas
 
 

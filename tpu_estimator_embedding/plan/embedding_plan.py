@@ -195,6 +195,11 @@ class EmbeddingPlan:
         """Table name -> table."""
         return {table.name: table for table in self.tables}
 
+    @property
+    def tables_without_optimizer(self) -> list[str]:
+        """Names of the tables that can be looked up, but not trained."""
+        return [table.name for table in self.tables if table.optimizer is None]
+
     def with_multipliers(self, multipliers: TableMultipliers) -> "EmbeddingPlan":
         """Returns the plan with multipliers of single tables.
 
@@ -237,6 +242,10 @@ class EmbeddingPlan:
     def rows_per_host(self, table: TablePlan) -> list[int]:
         """Rows that each host holds; hosts beyond the vocabulary hold none."""
         return part_sizes(table.vocabulary_size, self.num_hosts)
+
+    def tables_of_host(self, host: int) -> list[TablePlan]:
+        """Returns the tables of which a host has a part."""
+        return [table for table in self.tables if host < len(self.rows_per_host(table))]
 
     @property
     def bytes(self) -> int:

@@ -23,7 +23,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.epilog = EXAMPLES
-    parser.add_argument("--force", action="store_true", help="compile even if they are there")
+    parser.add_argument("--force", action="store_true", help="compile even if they are up to date")
     quiet_start.add_argument(parser)
 
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
                      "doctor`.")
     tensorflow = tensorflow_build.of_imported(tf)
     if tensorflow is None:
-        return _fail("the TensorFlow that is imported is not an installed one")
+        return _fail("the imported TensorFlow is not an installed package")
     try:
         _compile(tensorflow, args.force)
     except (CompilationError, OSError) as error:
@@ -64,7 +64,7 @@ def _try(tensorflow: TensorFlowBuild) -> int:
     try:
         path = library.find(tensorflow)
         if path is None:
-            return _fail("the library that was compiled is gone")
+            return _fail("the compiled library was removed")
         print(f"They load and run: {load.open_library(path).description}.")
     except (ValueError, *load.LOADING_ERRORS) as error:
         return _fail(f"they do not load: {error}")

@@ -4,14 +4,14 @@
 from tpu_estimator_embedding.compat import legacy_keras, patch, restored_modules
 from tpu_estimator_embedding.compat.contrib import finder
 from tpu_estimator_embedding.compat.paused_collection import paused_collection
-from tpu_estimator_embedding.runtime import environment, former_names_table, noise, patch_tables
+from tpu_estimator_embedding.runtime import environment, former_names_table, install_table, noise
 
 # Applied in this order, after tensorflow_estimator was made importable.
 ROWS = (
-    *patch_tables.ESTIMATOR, *patch_tables.TPU_SYSTEM, *patch_tables.FORMER_SPELLINGS,
-    *patch_tables.FORMER_HOMES, *patch_tables.TRACKING,
-    *former_names_table.FORMER_NAMES, *patch_tables.CONTRIB, *patch_tables.MID_LEVEL,
-    *patch_tables.SERVER)
+    *install_table.ESTIMATOR, *install_table.TPU_SYSTEM, *install_table.FORMER_SPELLINGS,
+    *install_table.FORMER_HOMES, *install_table.TRACKING,
+    *former_names_table.FORMER_NAMES, *install_table.CONTRIB, *install_table.MID_LEVEL,
+    *install_table.SERVER)
 
 
 def install() -> None:

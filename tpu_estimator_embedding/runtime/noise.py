@@ -15,8 +15,6 @@ import sys
 import warnings
 from typing import Any, Literal
 
-LEVELS = ("quiet", "normal", "verbose")
-
 # The lowest severity that TensorFlow's C++ prints, read when it is loaded.
 _CPP_LEVEL = {"silent": "3", "quiet": "2", "normal": "1", "verbose": "0"}
 _CPP_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
@@ -86,8 +84,10 @@ class NotByAbslToo(logging.Filter):
 def prepare(level: str) -> None:
     """Sets the environment variables that TensorFlow reads while it is loaded.
 
-    Call it before importing TensorFlow. It accepts LEVELS and "silent", for this package's
-    commands.
+    Call it before importing TensorFlow.
+
+    Args:
+        level: "quiet", "normal" or "verbose"; "silent" for this package's commands.
     """
     os.environ.setdefault(_CPP_VARIABLE, _CPP_LEVEL[level])
 
@@ -103,7 +103,7 @@ def show_once() -> None:
 
 
 def set_level(level: str) -> None:
-    """Sets the level, one of LEVELS, after TensorFlow was loaded."""
+    """Sets the level, "quiet", "normal" or "verbose", after TensorFlow was loaded."""
     _chosen.add(level)
     if level == "quiet":
         _add(_logger(), NoChatter())

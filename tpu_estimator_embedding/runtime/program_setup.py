@@ -29,7 +29,7 @@ class ProgramSetup:
 
     Attributes:
         is_tf1: whether `import tensorflow` provides the TensorFlow 1.x API.
-        level: log level, one of `noise.LEVELS`.
+        level: "quiet", "normal" or "verbose".
     """
 
     is_tf1: bool = False

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     level = parser.add_mutually_exclusive_group()
     level.add_argument("--quiet", dest="level", action="store_const", const="quiet",
                        default="normal", help="log only warnings and errors of TensorFlow, no "
-                       "deprecations and, unless PYTHONWARNINGS is set, no warnings of Python but "
+                       "deprecations and, unless PYTHONWARNINGS is set, of Python's warnings only "
                        "RuntimeWarning")
     level.add_argument("--verbose", dest="level", action="store_const", const="verbose",
                        help="log all messages of TensorFlow from INFO on, also those that it "
@@ -61,14 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="write statistics of the tables for TensorBoard at every N-th "
                         "training step; with --verbose, also log them as a line")
     parser.add_argument("--synchronous", action="store_true",
-                        help="the workers of a cluster make one update in every step, of the sum "
-                        "of their gradients, unless the program gives a ClusterConfig")
+                        help="the workers of a cluster make one update per step, from the sum of "
+                        "their gradients, unless the program gives a ClusterConfig")
     parser.add_argument("--async-checkpoints", action="store_true",
-                        help="go on training while a checkpoint is written, unless the program "
+                        help="continue training while a checkpoint is written, unless the program "
                         "gives TPUEstimator `async_checkpoints`")
     parser.add_argument("--no-checkpoint-at-start", action="store_true",
-                        help="do not save the values that initializers, or the restored "
-                        "checkpoint, have just given, unless the program gives TPUEstimator "
+                        help="do not save a checkpoint at the start of training, of initial or "
+                        "restored values, unless the program gives TPUEstimator "
                         "`checkpoint_at_start`")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
                         help="MODULE and its own arguments: run it as `python -m MODULE` does")

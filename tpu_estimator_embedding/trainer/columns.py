@@ -47,7 +47,7 @@ def _dense_values(features: Features, column: Any) -> Tensor:
         return features[column.get_feature_key_name()]
     kind = type(column).__name__
     if kind not in _WITHOUT_VARIABLES:
-        raise TypeError(f"`columns` must be embedding columns of the TPUEstimator's, or of "
+        raise TypeError("`columns` must be embedding columns of the TPUEstimator, or one of "
                         f"{', '.join(_WITHOUT_VARIABLES)}, got the {kind} {column.name!r}. Make "
                         "its variable in the forward function, with tf.compat.v1.get_variable.")
     return tf.compat.v1.feature_column.input_layer(dict(features), [column])

@@ -34,7 +34,7 @@ class NamedVariables(tf.Module):
                 self.by_name[name] = variable
             elif self.by_name[name] is not variable:
                 raise ValueError(f"Two variables of the optimizer have the name {name!r}, and a "
-                                 "checkpoint holds one: give the variables other names.")
+                                 "checkpoint can hold only one: give the variables distinct names.")
 
 
 class DenseOptimizer:

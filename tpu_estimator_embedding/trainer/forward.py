@@ -102,7 +102,7 @@ class _Getter:
             raise NotImplementedError(
                 f"Variable {name!r} has trainable={variable.trainable} from an earlier mode, and "
                 f"trainable={is_trained} in training, which a variable of TF2 cannot change. Call "
-                "train before evaluate and predict, or let `trainable` not depend on the mode.")
+                "train before evaluate and predict, or make `trainable` independent of the mode.")
         losses, regularizer = _regularization_losses(), options.get("regularizer")
         if name in self._used:
             self._places[len(losses)] = name

@@ -45,7 +45,7 @@ class Saving:
             steps, seconds = None, _DEFAULT_SECONDS if seconds is NOT_GIVEN else seconds
         seconds = None if seconds is NOT_GIVEN else seconds
         if steps is not None and seconds is not None:
-            raise ValueError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
+            raise ValueError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot both be "
                              f"set, got {steps} and {seconds}. Set one of them to None.")
         self._directory, self._log_steps = model_dir, log_steps
         self._completed = completed
@@ -61,8 +61,8 @@ class Saving:
         """Restores the newest checkpoint; later calls complete it where variables are new.
 
         Raises:
-            ValueError: the newest checkpoint is one of the Estimator, or TensorFlow cannot read the
-                file `checkpoint`.
+            ValueError: the newest checkpoint is one of the Estimator or of another model, or
+                TensorFlow cannot read the file `checkpoint`.
         """
         if self._directory is None:
             return
@@ -74,7 +74,7 @@ class Saving:
                     keep_checkpoint_every_n_hours=self._keep_hours)
             self.restore_newer()
         elif self._status is not None:
-            self._status.assert_existing_objects_matched()
+            self._check_matched()
 
     def restore_newer(self) -> None:
         """Restores the newest checkpoint, unless training has gone beyond it in this process."""
@@ -87,11 +87,21 @@ class Saving:
         if not _is_of_tf2(newest):
             raise ValueError(
                 f"`model_dir` {self._directory!r} has checkpoints of the Estimator, such as "
-                f"{newest!r}, which would be deleted in time. Give another model_dir, and call "
+                f"{newest!r}, which would eventually be deleted. Give another model_dir, and call "
                 f"restore_estimator_checkpoint({newest!r}, input_fn) to continue from it.")
         self._status = self._manager.checkpoint.restore(newest)
-        self._status.assert_existing_objects_matched()
         self._restored = newest
+        self._check_matched()
+
+    def _check_matched(self) -> None:
+        assert self._status is not None
+        try:
+            self._status.assert_existing_objects_matched()
+        except AssertionError as error:
+            raise ValueError(
+                f"{str(error).splitlines()[0].rstrip('.')}. `model_dir` must have checkpoints "
+                f"of this model's Trainer, got {self._restored!r}. Give another model_dir. To go "
+                "on from one of the Estimator, call restore_estimator_checkpoint.") from error
 
     def after_step(self, step: int, loss: Tensor) -> bool:
         """Saves and logs, if it is time to; returns whether it has saved."""

@@ -192,9 +192,9 @@ def test_estimators_without_tables_are_skipped_until_model_fn(tmp_path):
 
 
 @pytest.mark.parametrize("arguments, sentence", [
-    (["a.py", "b.py", "--capture"], "--capture needs exactly one file to run, beside directories, "
+    (["a.py", "b.py", "--capture"], "--capture needs exactly one program file among the paths, "
      "got ['a.py', 'b.py']"),
-    ([".", "--capture"], "--capture needs exactly one file to run, beside directories, got ['.']"),
+    ([".", "--capture"], "--capture needs exactly one program file among the paths, got ['.']"),
     (["a.py", "--", "--steps=1"],
      "arguments after -- are the program's, and need --capture, --verify or a"),
     (["a.py", "--capture-steps", "1"], "--capture-steps needs --capture"),

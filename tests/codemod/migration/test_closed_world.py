@@ -795,4 +795,4 @@ def make_input():
     return made
 """
     [finding] = [one for one in rewrite(program, to="tf2").findings if one.code == "TEE409"]
-    assert "outside of the graph of a step" in finding.message
+    assert "exists only in the graph of a step" in finding.message

@@ -209,7 +209,7 @@ def test_verify_needs_two_programs(folder, capsys):
         with pytest.raises(SystemExit):
             cli.main(["migrate", "--verify", *arguments])
     assert "--verify needs --output" in (printed := capsys.readouterr().err)
-    assert "--verify needs exactly one file to run, beside directories, got ['trainer']" in printed
+    assert "--verify needs exactly one program file among the paths, got ['trainer']" in printed
 
 
 def test_verify_of_a_later_stage_needs_the_captured_configuration(folder, monkeypatch, capsys):

@@ -213,7 +213,7 @@ def test_columns_for_a_tensor_core_are_left_to_do(stage, codes):
     assert [code for code in codes_of(findings) if code == "TEE309"] == codes
     for finding in findings:
         if finding.code == "TEE309":
-            assert "the columns of the features ['user'], which no table here has" in str(finding)
+            assert "the columns of the features ['user'], which have no table here" in str(finding)
 
 
 @pytest.mark.parametrize("stage, codes", [

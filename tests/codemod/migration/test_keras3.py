@@ -129,7 +129,7 @@ def test_all_that_has_no_counterpart_is_reported_at_once():
      "`kernel_regularizer=REGULARIZER` of `tf.layers.dense` has no counterpart"),
     (LAYER, LAYER.replace('params["hidden"]', "UNITS"), "TEE402", "`UNITS` has no counterpart"),
     (LAYER, f"if mode == tf.estimator.ModeKeys.TRAIN:\n        {LAYER}", "TEE402",
-     "`net` differs from mode to mode"),
+     "`net` depends on the mode"),
     (LAYER, f"while net is None:\n        {LAYER}", "TEE402",
      "`net` is assigned in a statement of a kind that has no counterpart"),
     (LAYER, f"for _ in range(2):\n        net += 1.0\n        {LAYER}", "TEE402",

@@ -50,8 +50,9 @@ def test_initial_values_that_follow_from_the_programs_seed_are_reported(old, new
     assert old in SEEDED
     [(line, message)] = seeds(SEEDED.replace(old, new))
     assert "tf_random_seed=7" in line
-    assert re.match(r"`tf_random_seed=7` is kept, but gives other numbers: (`[\w.]+\(\.\.\.\)` on "
-                    r"line \d+ draws initial|the tables, which another)", message)
+    assert re.match(r"`tf_random_seed=7` is kept, but gives different numbers: "
+                    r"(`[\w.]+\(\.\.\.\)` on line \d+ draws initial|the tables, which another)",
+                    message)
 
 
 @pytest.mark.parametrize("old, new", [

@@ -109,6 +109,15 @@ def test_usual_shapes_are_migrated(case):
     assert "Trainer(" in text and "apply_gradients" not in text
 
 
+def test_gradients_may_be_changed_under_a_variable_of_the_mode():
+    inside = "        if is_training:\n" + textwrap.indent(CLIPPED, "    ")
+    begin = "    is_training = mode == tf.estimator.ModeKeys.TRAIN\n"
+    text = rewrite(PROGRAM.replace(TRAIN_OP, inside).replace(
+        "params):\n    net", f"params):\n{begin}    net"), to="tf2").data.decode()
+    body = text.partition("def transform_gradients")[2].partition("return ")[0]
+    assert "clip_by_global_norm" in body and "is_training" not in body
+
+
 # Case -> what is replaced in PROGRAM, and a word of the edit that the report names.
 REFUSED = {
     "var_list": (TRAIN_OP, TRAIN_OP.replace("=step", "=step, var_list=[a]"), "delete it"),
@@ -131,6 +140,9 @@ REFUSED = {
     "gradients in a summary": (
         TRAIN_OP, CLIPPED.replace("        grads, _", "        tf.summary.scalar('a', grads[0])\n"
                                   "        grads, _"), "transform_gradients"),
+    "mode in a change of gradients": (
+        TRAIN_OP, CLIPPED.replace('params["clip"]', "1.0 if mode == 'train' else 2.0"),
+        "transform_gradients"),
     "no step": (TRAIN_OP, "        train_op = optimizer.minimize(loss)", "pass `global_step="),
 }
 

@@ -166,14 +166,14 @@ DAMAGES = {
     "no index": (lambda index, data: index.unlink(), FileNotFoundError, "index is missing"),
     "no data": (lambda index, data: data.unlink(), FileNotFoundError, "all its data files"),
     "truncated index": (lambda index, data: truncate(index, 9), ValueError,
-                        "whole checkpoint of TensorFlow, got .* truncated or foreign"),
-    "empty index": (lambda index, data: index.write_bytes(b""), ValueError, "truncated or foreign"),
+                        "intact TensorFlow checkpoint, got .* truncated, or not an index"),
+    "empty index": (lambda index, data: index.write_bytes(b""), ValueError, "truncated, or not"),
     "truncated data": (lambda index, data: truncate(data, 1), ValueError,
                        "data-00000-of-00001 truncated: it has .* bytes of"),
     "changed index": (lambda index, data: flip(index, 30), ValueError, "checksum of a block"),
-    "changed table": (lambda index, data: flip(data, 5), ValueError, "with a changed byte"),
+    "changed table": (lambda index, data: flip(data, 5), ValueError, "not be corrupt"),
     "foreign": (lambda index, data: index.write_bytes(b"PK\3\4" * 100), ValueError,
-                "truncated or foreign"),
+                "truncated, or not an index file"),
 }
 
 
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_the_former_format_is_named(is_sharded, tmp_path):
         session.run(words.initializer)
         saver = tf.compat.v1.train.Saver(write_version=1, sharded=is_sharded)
         saver.save(session, str(tmp_path / "model.ckpt"), global_step=3)
-    with pytest.raises(ValueError, match=r"model.ckpt-3 of the former format V1. Restore it with"):
+    with pytest.raises(ValueError, match=r"model.ckpt-3 in the former format V1. Restore it with"):
         read_bundle(tmp_path / "model.ckpt-3")
 
 
@@ -240,7 +240,7 @@ def test_no_damaged_index_is_read_as_another_one(change, indexes):
                     try:
                         found = listed(prefix)
                     except ValueError as error:
-                        assert str(error).startswith("`checkpoint` must be a whole checkpoint")
+                        assert str(error).startswith("`checkpoint` must be an intact TensorFlow ")
                         continue
                     assert found == whole, place
         finally:
@@ -272,7 +272,7 @@ def test_changed_byte_is_found_whichever_rows_are_read(tmp_path):
     prefix = pathlib.Path(save_v1(tmp_path / "model", variables()))
     tensor = read_bundle(prefix)["words"]
     flip(tmp_path / "model.data-00000-of-00001", tensor.pieces[0].entry.offset)
-    with pytest.raises(ValueError, match="with a changed byte"):
+    with pytest.raises(ValueError, match="must not be corrupt"):
         tensor.read_rows(9, 10)
 
 

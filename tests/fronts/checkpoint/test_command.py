@@ -132,21 +132,22 @@ ERRORS = {
                         "empty"),
     "remote": ("inspect gs://bucket/model", "`checkpoint` must be a path on this machine, got "
                "'gs://bucket/model'. Copy the files"),
-    "foreign": ("convert foreign out --to tf2", "truncated or foreign"),
-    "not an npz": ("convert foreign.npz out --to v1", "must be a whole .npz file, got "
+    "foreign": ("convert foreign out --to tf2", "truncated, or not an index file"),
+    "not an npz": ("convert foreign.npz out --to v1", "must be an intact .npz file, got "
                    "foreign.npz"),
     "other format": ("convert model out --from tf2 --to npz", "has the format 'v1', not 'tf2'"),
     "exists": ("reshard model model/model.ckpt-1234 --hosts 2 --partition div",
-               "`output` must be a new name, got model/model.ckpt-1234.index, which exists"),
+               "`output` must be a new name, got model/model.ckpt-1234.index, which "
+               "already exists"),
     "exists as a link": ("convert model link.npz --to npz", "`output` must be a new name, got "
-                         "link.npz, which exists"),
+                         "link.npz, which already exists"),
     "table exists": ("extract model link.tsv --table words", "`output` must be a new name, got "
-                     "link.tsv, which exists"),
-    "name of an index": ("convert model x.index --to tf2", "`output` must be the name of a "
-                         "checkpoint without the ending of a file"),
+                     "link.tsv, which already exists"),
+    "name of an index": ("convert model x.index --to tf2", "`output` must be the prefix of a "
+                         "checkpoint without a file extension"),
     "name of data": ("reshard model x.data-00000-of-00001 --hosts 2 --partition div",
-                     "`output` must be the name of a checkpoint without the ending of a file"),
-    "name of the state": ("convert model new/checkpoint --to tf2", "`output` must be the name of"),
+                     "`output` must be the prefix of a checkpoint without a file extension"),
+    "name of the state": ("convert model new/checkpoint --to tf2", "`output` must be the prefix"),
     "hosts alone": ("convert model out --hosts 2", "`--hosts` and `--partition` must be given"),
     "wrong from-hosts": ("reshard model out --hosts 2 --partition div --from-hosts 5",
                          "`from_hosts` is 5, but '"),
@@ -171,7 +172,7 @@ ERRORS = {
                          "not in"),
     "names that inspect has no use for": ("inspect model --names known.json",
                                           "`names` has no effect on 'v1'"),
-    "another archive": ("inspect archive.keras", "must be a whole .npz file, got archive.keras: "
+    "another archive": ("inspect archive.keras", "must be an intact .npz file, got archive.keras: "
                         "it holds no arrays."),
     "not .npz": ("convert model out --to npz", "`output` must be a name that ends in .npz"),
     "histogram": ("inspect model --histogram norms.gif",
@@ -217,7 +218,7 @@ def test_damage_found_on_the_way_leaves_nothing(command, damage, model, capsys):
     data.write_bytes(content[:-1] if damage == "truncate" else content)
     before = files()
     assert run(command) == 2
-    assert "truncated" in (error := capsys.readouterr().err) or "with a changed byte" in error
+    assert "truncated" in (error := capsys.readouterr().err) or "must not be corrupt" in error
     assert files() == before
 
 

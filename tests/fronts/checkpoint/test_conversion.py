@@ -293,7 +293,7 @@ def test_chosen_tables_may_not_leave_out_recorded_ones(tmp_path):
     ({"global_step": -3}, "`global_step` must be an int of at least 0 and below 2[*][*]63, got -3"),
     ({"global_step": 2**63}, "`global_step` must be .*below 2[*][*]63, got 9223372036854775808"),
     ({"to": "tf2", "template": "v1"}, "`template` must be .* an object graph, got .*v1"),
-    ({"output": ""}, "`output` must be a path of at least one character")])
+    ({"output": ""}, "`output` must be a non-empty path")])
 def test_arguments_that_cannot_be_meant_are_refused_before_anything_is_written(
         options, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

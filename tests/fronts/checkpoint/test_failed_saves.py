@@ -4,7 +4,7 @@
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.checkpoint import savers
+from tpu_estimator_embedding.checkpoint import failed_saves
 
 OWN = ["model.ckpt-7_temp", "model.ckpt-7.meta.tmp12", "model.ckpt-7.index.tempstate34",
        "model.ckpt-7.data-00000-of-00001.tempstate5"]
@@ -29,7 +29,7 @@ def test_files_of_another_saver_stay(tmp_path, step):
         tf.compat.v1.get_variable("v", [1])
         saver, number = tf.compat.v1.train.Saver(), tf.constant(7, tf.int64)
         with pytest.raises(tf.errors.ResourceExhaustedError):
-            savers.saving(tf.compat.v1.train.Saver.save)(
+            failed_saves.saving(tf.compat.v1.train.Saver.save)(
                 saver, session, str(tmp_path / "model.ckpt"),
                 global_step=number if step == "tensor" else step)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(OTHERS)

@@ -199,7 +199,7 @@ def test_the_same_command_again_leaves_the_first_output_as_it_is(is_of_steps, te
     done = checkpoint.convert(v1, output, "keras-rs-jax", template=templates / "Adagrad")
     assert done.output == (output / "1234" if is_of_steps else output)
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
-    with pytest.raises(FileExistsError, match=re.escape(f"got {done.output}, which exists")):
+    with pytest.raises(FileExistsError, match=re.escape(f"got {done.output}, which already")):
         checkpoint.convert(v1, output, "keras-rs-jax", template=templates / "Adagrad")
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
     assert checkpoint.compare(v1, output, tables_only=True).agree
@@ -248,4 +248,4 @@ def test_what_a_killed_conversion_leaves_is_taken_for_nothing(templates, tmp_pat
     assert checkpoint.compare(v1, output, tables_only=True).agree
     assert list(output.iterdir()) == [whole.output]
     assert caplog.messages == [
-        f"Removed from {output} what killed conversions had left behind: {half.name}."]
+        f"Removed leftovers of killed conversions from {output}: {half.name}."]

@@ -226,7 +226,7 @@ def test_names_map_to_tables_on_sparse_cores(templates, tmp_path):
     ({"sparse_cores": (4, 0)}, "`sparse_cores` must be an int of at least 1, got 0"),
     ({"sparse_cores": "4x2"}, "`sparse_cores` must be a tuple"),
     ({"to": "npz"}, "`sparse_cores` applies only where `to` is 'keras-rs-jax'"),
-    ({"source": "FTRL"}, "slots of FTRL, but stack 'big' of the template those of Adag"),
+    ({"source": "FTRL"}, "slots of FTRL, but stack 'big' of the template has those of Adag"),
     ({"stacks": {"tags_words_z": {"words": [1, 1], "tags": [1, 1], "z": [1, 1]}}}, "words_tags_z"),
     ({"stacks": {"word": [130, 6]}}, r"`stacks` must be made of .*, got \['word'\]"),
     ({"stacks": {"tags_words": {"tags": [20, 3], "words": [130, 6]}}}, r"got \['tags_words'\]"),
@@ -264,7 +264,7 @@ def test_options_for_sparse_cores_without_such_tables_are_refused(templates, tmp
             (checkpoint.Reading(stacks=STACKS), "`stacks` applies only to tables on SparseCores")):
         with pytest.raises(ValueError, match=sentence):
             checkpoint.convert(source, tmp_path / "new", "v1", reading=reading)
-    with pytest.raises(ValueError, match="`template` is required for `sparse_cores`"):
+    with pytest.raises(ValueError, match="`sparse_cores` requires `template`"):
         checkpoint.convert(templates / "template", tmp_path / "new", sparse_cores=(2, 2),
                            reading=checkpoint.Reading(sparse_cores=(4, 2), stacks=STACKS))
 

@@ -64,7 +64,7 @@ def test_what_a_killed_process_has_left_is_removed_and_named(start, tmp_path, ca
     write_again(start.what, output)
     assert list(tmp_path.iterdir()) == [output]
     assert caplog.messages == [
-        f"Removed from {tmp_path} what killed conversions had left behind: {half.name}."]
+        f"Removed leftovers of killed conversions from {tmp_path}: {half.name}."]
 
 
 def test_what_a_living_process_writes_is_kept(start, tmp_path, caplog):

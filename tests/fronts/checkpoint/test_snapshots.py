@@ -11,12 +11,9 @@ import tensorflow as tf
 
 from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-    default_names,
-    prepare_ids,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step_ids import prepare_ids
+from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer

@@ -132,7 +132,7 @@ def test_tables_of_shortened_names_are_found_by_the_hash():
 def test_an_order_that_a_hash_does_not_tell_must_be_given():
     mixed = [*LONG][3:] + [*LONG][:3]
     stacks = stacks_of(mixed, tables=LONG, cores=4)
-    with pytest.raises(ValueError, match=r"No tables of .* `stacks` \(--stacks FILE.json\) says"):
+    with pytest.raises(ValueError, match=r"No combination of .* `stacks` \(--stacks .*\) says"):
         place_tables(stacks, LONG, SparseCores(2, 2))
     for tables, groups in ((LONG, {stack_name(mixed): mixed}),
                            ({name: LONG[name] for name in mixed}, None)):
@@ -153,7 +153,7 @@ def test_jax_tpu_embedding_shortens_names_the_same():
     ({"a_b": (96, 8), "b": (32, 8)}, {"a": (64, 8), "b": (8, 8)}, None, "one way, got none"),
     ({"a_b": (128, 8)}, {"a": (64, 8), "b": (8, 8)}, None, r"\[128, 8\].*padded for 2 .*\[96, 8\]"),
     ({"a_b": (96, 16)}, {"a": (64, 8), "b": (8, 8)}, None, r"\[96, 16\].*\[96, 8\]"),
-    ({"a_b": (64, 8)}, {"a": (64, 8), "c": (8, 8)}, None, "No tables of .* stack 'a_b'"),
+    ({"a_b": (64, 8)}, {"a": (64, 8), "c": (8, 8)}, None, "No combination of .* stack 'a_b'"),
     ({"a": (64, 8)}, {"a": (64, 8)}, {"b": ["a"]}, "stacks of the checkpoint.*'b'"),
     ({"a": (64, 8)}, {"a": (64, 8)}, {"a": ["b"]}, r"stack 'a' .* \['b'\], which make 'b'"),
     ({"a_b": (96, 8)}, {"a": (64, 8), "b": (8, 8)}, {"a_b": ["b", "a"]}, "which make 'b_a'"),
@@ -221,5 +221,5 @@ def test_a_full_disk_is_named_before_anything_is_written(monkeypatch, tmp_path):
     monkeypatch.setattr(stacked_tensors.shutil, "disk_usage",
                         lambda path: types.SimpleNamespace(free=100))
     on_disk = stacked_tensors.StackOnDisk(ArrayTensor(np.ones((64, 8), np.float32)))
-    with pytest.raises(OSError, match=r"2,048 bytes .* has 100 left. TMPDIR names"):
+    with pytest.raises(OSError, match=r"2,048 bytes .* has 100 left. Set TMPDIR"):
         on_disk.read(0, 1)

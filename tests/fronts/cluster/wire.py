@@ -15,13 +15,10 @@ from tensorflow.python.framework import tensor_util
 from benchmarks.batches import make_batches
 from benchmarks.workloads import LEARNING_RATE, W
 from tpu_estimator_embedding.engine.enqueue_data import RaggedEnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-    default_names,
-    prepare_replicas,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan

@@ -118,7 +118,7 @@ def test_command_beside_another_distribution_installs_no_tensorflow(installed, d
 
 def test_tf_keras_of_another_minor_version_names_the_command(installed):
     installed.update({"tensorflow": "2.16.2", "tf-keras": "2.17.0"})
-    with pytest.raises(RuntimeError, match=r"tf-keras 2\.17\.0 does not belong to TensorFlow "
+    with pytest.raises(RuntimeError, match=r"tf-keras 2\.17\.0 does not match TensorFlow "
                                            r"2\.16\.2.* pip install 'tf-keras~=2\.16\.0'$"):
         legacy_keras.use()
 

@@ -103,7 +103,7 @@ def test_report_has_the_curve_and_the_next_experiment_is_named(first_run, model_
 def test_run_again_keeps_logs_and_model(first_run, model_dir):
     again = run_demo(model_dir)
     assert again.returncode == 0, again.stderr
-    assert "are complete and are kept." in again.stdout
+    assert "are complete; they are used as they are." in again.stdout
     assert f"The model is already trained: step {STEPS} of {STEPS}." in again.stdout
     assert metrics(again.stdout) == metrics(first_run.stdout)
 

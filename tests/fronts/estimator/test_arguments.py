@@ -39,9 +39,10 @@ def test_layout_of_a_replica_changes_no_number(tmp_path, caplog, dims):
         predicted.append(estimator.get_variable_value("dense/kernel"))
     assert predicted[0].tolist() == predicted[1].tolist()
     messages = [record.getMessage() for record in caplog.records
-                if "is a layout of a TPU's" in record.getMessage()]
-    assert messages == [f"tpu_estimator_embedding: num_cores_per_replica={cores} is a layout of a "
-                        "TPU's memory: each replica has one device here."]
+                if "num_cores_per_replica" in record.getMessage()]
+    assert messages == [f"tpu_estimator_embedding: num_cores_per_replica={cores} is not used: it "
+                        "partitions a model for the memory of TPU cores, and each replica has one "
+                        "device here."]
 
 
 @pytest.mark.parametrize("dims, sentence", [

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.fronts.estimator.test_asynchronous_saving import EVERY, MODEL, files_of, train
-from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
+from tpu_estimator_embedding.checkpoint.async_saver_hook import SaverHook
 from tpu_estimator_embedding.estimator.hooks import saving_choice
 
 ASYNC = pytest.mark.parametrize("async_checkpoints", [False, True])

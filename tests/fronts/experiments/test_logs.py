@@ -100,7 +100,7 @@ def test_mlflow_keeps_what_it_has_and_replaces_what_has_changed(sweep):
 def test_weights_and_biases_is_refused_with_its_own_import(sweep, capsys):
     assert sweep("wandb") == 2
     message = capsys.readouterr().err
-    assert message.startswith("tpu-estimator-embedding sweep: `--log` with wandb is gone. ")
+    assert message.startswith("tpu-estimator-embedding sweep: `--log` with wandb is no longer ")
     assert "wandb.init(sync_tensorboard=True)" in message
     assert not (sweep.out / "sweep.json").exists()
 

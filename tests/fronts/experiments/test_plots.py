@@ -125,5 +125,5 @@ def test_file_for_a_paper_is_what_a_journal_takes(name, tmp_path):
 
 def test_formats_are_named_with_commas():
     for text in ("pdf,eps", "", "pdf,pdf", "pdf, svg"):
-        with pytest.raises(ValueError, match="`--figures` must be some of png,svg,pdf, with"):
+        with pytest.raises(ValueError, match="`--figures` must be one or more of png,svg,pdf, "):
             read_formats(text)

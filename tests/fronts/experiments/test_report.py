@@ -56,7 +56,7 @@ def test_figures_come_in_the_formats_asked_for(model_dir, tmp_path, capsys):
     assert (tmp_path / "report.html").read_text().count("<figure><img") == files
     assert f"figures  {files} beside it, each as PDF" in capsys.readouterr().out
     assert cli.main(["report", str(model_dir), "--figures", "pdf,eps"]) == 2
-    assert "`--figures` must be some of png,svg,pdf" in capsys.readouterr().err
+    assert "`--figures` must be one or more of png,svg,pdf" in capsys.readouterr().err
 
 
 def test_figures_that_matplotlib_would_draw_are_named_as_missing(model_dir, tmp_path, capsys,

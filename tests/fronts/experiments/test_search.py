@@ -158,8 +158,8 @@ def test_mistyped_metric_costs_nothing(tmp_path):
     command = [*COMMAND[:-1], "lsos", "--trials", "3", "--multiplier", "log:0.01:10", "--out", out]
     done = start(command, cwd=tmp_path)
     assert done.returncode == 2
-    assert ("`--metric` must be one of loss, got 'lsos'. Nearest: loss. What has run is kept: run "
-            "the same command again with that metric.") in done.stderr
+    assert ("`--metric` must be one of loss, got 'lsos'. Nearest: loss. Finished runs are kept: "
+            "run the same command again with that metric.") in done.stderr
     [first] = starts(out)
 
     other_ranges = start([*COMMAND, "--multiplier", "log:0.1:10", "--out", out], cwd=tmp_path)

@@ -171,8 +171,8 @@ def test_batch_size_that_is_no_integer(tmp_path, batch_size):
 
 def test_wrong_buffer_size(tmp_path):
     path = numbered(tmp_path / "one", 3)
-    with pytest.raises(ValueError, match="`buffer_size` must be at least 0, which means no buffer, "
-                       "got -1"):
+    with pytest.raises(ValueError, match="`buffer_size` must be at least 0, where 0 means "
+                       "no buffer, got -1"):
         record_batches(path, 2, buffer_size=-1)
 
 

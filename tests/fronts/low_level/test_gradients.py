@@ -167,7 +167,7 @@ def test_gradients_in_inference(graph):
 
 def test_activations_of_unknown_features(graph):
     engine = make_engine()
-    with pytest.raises(ValueError, match=r"`activations` must be those of the features .*'body'"):
+    with pytest.raises(ValueError, match=r"`activations` must be keyed by the features .*'body'"):
         tpu_embedding_gradient.hook_dummy_table_variables_to_activations(
             engine, {"body": tf.zeros([2, 2])}, {})
 

@@ -220,7 +220,7 @@ def test_replicas_must_be_as_many_as_cores():
 def test_tables_cannot_be_used_in_a_condition_of_several_replicas():
     program = HandDriven(new_tables(), RULES["SGD"][0], 2, BATCH)
     with program.graph.as_default(), pytest.raises(
-            RuntimeError, match="get_activations must be called in a computation of 2 replicas"):
+            RuntimeError, match="get_activations must be called directly in a computation of 2 "):
         v1.tpu.shard(lambda: tf.cond(
             program.steps > 1, lambda: program.engine.get_activations()["shop"],
             lambda: tf.zeros([4, 2])), num_shards=2)

@@ -326,12 +326,12 @@ def clear_rate(proto):
     (set_optimizer("frequency_estimator", tau=0.5, max_delta=9.0, outlier_threshold=2.0),
      "`learning_rate` of table 'words' must be dynamic under FrequencyEstimator"),
     (set_optimizer("simulated_quantization", enabled=True),
-     "`optimization_parameters` of table 'words' must have only fields that .* honours, got "
+     "`optimization_parameters` of table 'words' must have only fields that .* supports, got "
      r"\{'simulated_quantization': 'enabled: true'\}"),
     (clear_rate, "`learning_rate` of table 'shops' must be constant or dynamic, got None"),
     (change_feature(table_id=2), r"`table_id` of feature_descriptor\[1\] must be the number of one "
      r"of the tables \['words', 'shops'\], got 2"),
-    (change_feature(name="clicked"), r"Name of feature_descriptor\[2\] must be that of no other"),
+    (change_feature(name="clicked"), r"Name of feature_descriptor\[2\] must be unique among"),
     (change_feature(input_shape=[SHARE, 2, 2]),
      r"`input_shape` of feature_descriptor\[1\] must be \[3\], or \[3, length\] for a sequence, "
      r"got \[3, 2, 2\]"),

@@ -181,6 +181,13 @@ def test_checkpoints_of_the_estimator_are_not_taken_over(tmp_path):
         make(model_dir=tmp_path).train(input_fn, steps=1)
 
 
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    tf.train.Checkpoint(other=tf.Variable(1.0)).save(str(tmp_path / "ckpt"))
+    with pytest.raises(ValueError, match=r"not bound to checkpointed values.*`model_dir` must have "
+                       r"checkpoints of this model's Trainer, got '.*/ckpt-1'. Give another"):
+        make(model_dir=tmp_path).train(input_fn, steps=1)
+
+
 def test_a_regularized_layer_that_is_shared_is_refused():
     def shared(features, labels, mode, params):
         for _ in range(2):

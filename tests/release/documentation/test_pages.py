@@ -22,6 +22,18 @@ def test_layout_names_every_part_of_the_package():
     assert named == parts - {"__init__", "__main__"}
 
 
+def test_walks_name_modules_of_the_package():
+    walks = [block for block in docs.literal_blocks(docs.page("architecture"))
+             if re.match(r"\w+/[\w/]+ ", block)]
+    assert len(walks) == 6
+    lines = [line for walk in walks for line in re.findall(r"^ *(\w+/[\w/]+(?:, \w+)*)", walk,
+                                                           re.MULTILINE)]
+    named = [line.split(", ")[0].rsplit("/", 1)[0] + "/" + name.rsplit("/", 1)[-1]
+             for line in lines for name in line.split(", ")]
+    assert len(named) > 60
+    assert not [name for name in named if not (PACKAGE / f"{name}.py").exists()]
+
+
 def test_verbs_of_the_pages_exist():
     from tpu_estimator_embedding import cli
     named = {verb for path in docs.pages() for verb in re.findall(

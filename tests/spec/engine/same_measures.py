@@ -13,12 +13,9 @@ import tensorflow as tf
 from tests.spec.engine.same_bits import NUM_THREADS, use_threads
 from tpu_estimator_embedding.engine.enqueue_data import RaggedEnqueueData
 from tpu_estimator_embedding.engine.measures import create_marks
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-    default_names,
-    prepare_replicas,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
+from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan

@@ -8,12 +8,9 @@ import tensorflow as tf
 from tests.runners import RUNNERS, to_plan
 from tests.spec.oracle import Feature, Optimizer, Table
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-    default_names,
-    prepare_ids,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step_ids import prepare_ids
+from tpu_estimator_embedding.engine.variables import create_variables, default_names
 
 pytestmark = pytest.mark.usefixtures("kernels")
 

@@ -15,7 +15,7 @@ from tests.spec.optimizer_cases import CASES
 from tests.spec.oracle import Entry, Feature, Oracle, Table
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.measures import create_marks
-from tpu_estimator_embedding.engine.partitioned_embedding import prepare_replicas
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
@@ -123,8 +123,8 @@ def test_measures_are_those_of_one_process():
     tf.nest.map_structure(np.testing.assert_array_equal, measured(False), measured(True))
 
 
-@pytest.mark.parametrize("accumulate, as_sums", [(True, True), (True, False), (False, False)])
-def test_merged_steps_of_tasks_update_as_replicas(accumulate, as_sums):
+@pytest.mark.parametrize("accumulate, sums_only", [(True, True), (True, False), (False, False)])
+def test_merged_steps_of_tasks_update_as_replicas(accumulate, sums_only):
     setting = Setting(KINDS, ("a",), num_hosts=2, partition_strategy="mod", num_replicas=2,
                       on_servers=True)
     optimizer = dataclasses.replace(CASES["Adagrad"], accumulate=accumulate)
@@ -149,14 +149,14 @@ def test_merged_steps_of_tasks_update_as_replicas(accumulate, as_sums):
                 *(inputs.get(f"{part} {name} 0") for part in ("ids", "places", "weights")))
                 for name, kind in KINDS.items()}
             ids = prepare_replicas(plan, [(datas, share)], training=True, on_servers=True,
-                                   as_sums=as_sums)
+                                   sums_only=sums_only)
             tasks.append((ids, engine.step_gradients(stacked, tf.constant(step))))
         exchange = tasks[0][0]
         for host in range(2):
             exchange.update_host(plan, engine.variables, host, exchange.merged(plan, host, [
                 ids.host_step(plan, of_task, host) for ids, of_task in tasks]))
     # Tasks that exchange rows first add up their own gradients of a row.
-    rtol, atol = (1e-6, 1e-7) if accumulate and not as_sums else (0, 0)
+    rtol, atol = (1e-6, 1e-7) if accumulate and not sums_only else (0, 0)
     for key, parts in runner.read().items():
         tf.nest.map_structure(lambda part, wanted: np.testing.assert_allclose(
             part, wanted, rtol, atol), parts, expected[str(key)])

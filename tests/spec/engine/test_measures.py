@@ -12,7 +12,7 @@ from tests.runners import RUNNERS, EagerRunner, state_of
 from tests.spec.optimizer_cases import CASES
 from tests.spec.oracle import Feature, Oracle, Table, add_cores, clip
 from tpu_estimator_embedding.engine.measures import create_marks, find_trained_rows
-from tpu_estimator_embedding.engine.partitioned_embedding import prepare_replicas
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.multipliers import TableMultipliers
 from tpu_estimator_embedding.statistics.table_statistics import summarize
 

@@ -14,12 +14,9 @@ from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnque
 from tpu_estimator_embedding.engine.native import prepared_ids
 from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
 from tpu_estimator_embedding.engine.native.rule_attributes import has_kernel
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-    default_names,
-    prepare_ids,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step_ids import prepare_ids
+from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.adam import Adam

@@ -8,7 +8,7 @@ from tests.batches import Setting, many_ids
 from tests.runners import RUNNERS
 from tests.spec.oracle import Entry, Feature, Optimizer, Oracle, Table, train
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import prepare_ids
+from tpu_estimator_embedding.engine.step_ids import prepare_ids
 
 BATCH_SIZE, STEPS = 5, 5
 

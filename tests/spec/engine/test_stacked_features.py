@@ -7,13 +7,10 @@ import tensorflow as tf
 
 from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-    default_names,
-    prepare_ids,
-    split_activations,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.stacked_activations import split_activations
+from tpu_estimator_embedding.engine.step_ids import prepare_ids
+from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan

@@ -10,13 +10,10 @@ from tests.runners import to_plan
 from tests.spec.optimizer_cases import CASES
 from tests.spec.oracle import Feature, Table
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-    default_names,
-    prepare_ids,
-    split_activations,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.stacked_activations import split_activations
+from tpu_estimator_embedding.engine.step_ids import prepare_ids
+from tpu_estimator_embedding.engine.variables import create_variables, default_names
 
 pytestmark = pytest.mark.usefixtures("tf_kernels")  # whose ops it counts
 

@@ -19,13 +19,10 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-    default_names,
-    prepare_replicas,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.step import JoinedGradient
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
+from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.momentum import Momentum

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The canned Estimators that no release of tensorflow_estimator has any more."""
+"""The canned Estimators that tensorflow_estimator no longer has."""
 
 from tpu_estimator_embedding.compat.contrib import reasons
 from tpu_estimator_embedding.compat.contrib.missing import Missing

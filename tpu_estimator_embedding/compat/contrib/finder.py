@@ -17,7 +17,7 @@ _INSIDE = f"{modules.PREFIX}."
 
 
 class ContribFinder:
-    """Finds the modules of `tf.contrib`, those that no longer exist, too: see `missing`.
+    """Finds the modules of `tf.contrib`, including those that no longer exist: see `missing`.
 
     Raises ModuleNotFoundError for names that were no modules, and inside of `try` for those
     that are none today.

@@ -184,8 +184,8 @@ def bidirectional_functional_rnn(
         ValueError: if `fast_reverse` is true with `sequence_length`.
     """
     if fast_reverse and sequence_length is not None:
-        raise ValueError("`fast_reverse` cannot be used with `sequence_length`: it reverses the "
-                         "padding, too. Omit one of them.")
+        raise ValueError("`fast_reverse` cannot be used with `sequence_length`, because it also "
+                         "reverses the padding. Omit one of them.")
     return v1.nn.bidirectional_dynamic_rnn(
         cell_fw, cell_bw, inputs, sequence_length, initial_state_fw, initial_state_bw, dtype,
         time_major=time_major, scope=scope)

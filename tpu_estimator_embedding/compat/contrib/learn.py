@@ -67,8 +67,8 @@ def _session_config(given: tf.compat.v1.ConfigProto | None, num_cores: int,
     if given is not None:
         raise ValueError(
             "`session_config` replaces `num_cores`, `log_device_placement` and "
-            f"`gpu_memory_fraction`, got it and {num_cores}, {log_device_placement} and "
-            f"{gpu_memory_fraction}. Set them in `session_config`.")
+            f"`gpu_memory_fraction`, got both `session_config` and {num_cores}, "
+            f"{log_device_placement} and {gpu_memory_fraction}. Set them in `session_config`.")
     return v1.ConfigProto(
         allow_soft_placement=True, log_device_placement=log_device_placement,
         intra_op_parallelism_threads=num_cores, inter_op_parallelism_threads=num_cores,

@@ -24,7 +24,7 @@ def run(experiment_fn: Callable[..., Experiment], output_dir: str | None = None,
         TypeError: if the result of `experiment_fn` is no Experiment.
     """
     if (output_dir is None) == (run_config is None):
-        raise ValueError("Must provide either `output_dir` or `run_config`, one of them, got "
+        raise ValueError("Must provide either `output_dir` or `run_config`, but not both, got "
                          f"{output_dir!r} and {run_config!r}.")
     if run_config is None and hparams is not None:
         raise ValueError("Must set value for `run_config`, because `hparams` is set: got "

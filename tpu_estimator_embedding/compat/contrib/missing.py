@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands for a name of `tf.contrib` that nothing has any more: an error at its first use.
+"""Placeholders for names of `tf.contrib` without a successor: they raise an error at first use.
 
 Programs import many names that they never use on their way. A name that they ask for raises at
 once: inside of `try`, so that `try: from tensorflow.contrib import x ... except ImportError` still
@@ -20,7 +20,7 @@ _READS = frozenset(("IMPORT_NAME", "IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD"))
 
 
 class Missing(ModuleType):
-    """Stands for a module, a class or a function that exists no longer.
+    """A placeholder for a module, a class or a function that no longer exists.
 
     Names in it stand for what exists no longer, too; a class has none. It has no instances.
 

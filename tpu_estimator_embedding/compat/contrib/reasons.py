@@ -49,7 +49,7 @@ INSTEAD = {
     **_each("cloud", "BlockCacheParams ConfigureGcsHook configure_colab_session configure_gcs",
             "Set the variables of the environment that TensorFlow reads: GCS_READ_CACHE_* for the "
             "cache, GOOGLE_APPLICATION_CREDENTIALS for the account."),
-    "cmake": "It held no Python.",
+    "cmake": "It contained no Python code.",
     "compiler": "Use tf.function(jit_compile=True).",
     "constrained_optimization": "Install tensorflow-constrained-optimization, which continues it.",
     "copy_graph": "Use tf.graph_util.import_graph_def, with the `as_graph_def` of the other graph.",
@@ -87,10 +87,10 @@ INSTEAD = {
             "inf_callback inf_nan_callback nan_callback seterr",
             "Use tf.debugging.enable_check_numerics."),
     "estimator": "Use tf.estimator.",
-    "estimator.DNN*WithLayerAnnotations": "Use tf.estimator.DNNClassifier or DNNRegressor; nothing "
-                                          "reads the annotations any more.",
+    "estimator.DNN*WithLayerAnnotations": "Use tf.estimator.DNNClassifier or DNNRegressor; the "
+                                          "annotations no longer have an effect.",
     "estimator.RNN*": "Use tf.estimator.experimental.RNNClassifier or RNNEstimator of "
-                      "tf.compat.v2, whose `units` were `num_units`.",
+                      "tf.compat.v2, whose argument `units` was `num_units`.",
     "estimator.boosted_trees_*": BOOSTED_TREES,
     "estimator.multi_head": "Use tf.estimator.MultiHead, over tf.estimator.RegressionHead and the "
                             "like.",
@@ -117,7 +117,7 @@ INSTEAD = {
     **_each("framework", "with_same_shape with_shape", "Use tf.ensure_shape."),
     "framework.zero_initializer": "Use tf.zeros_initializer.",
     "fused_conv": "Use tf.nn.conv2d, tf.nn.bias_add and tf.nn.relu, which TensorFlow fuses.",
-    "gan": "Install tensorflow-gan, which continues it, and which tf.contrib.gan then is.",
+    "gan": "Install tensorflow-gan, its successor, to which tf.contrib.gan then refers.",
     "graph_editor": "No current package edits graphs in place. Edit graph.as_graph_def(), and "
                     "import it with tf.graph_util.import_graph_def(..., input_map=...).",
     "grid_rnn": _CELL,
@@ -140,8 +140,8 @@ INSTEAD = {
     "kernel_methods": "Use tf.keras.layers.experimental.RandomFourierFeatures, and "
                       "tf.estimator.LinearClassifier.",
     "kinesis": _TFIO,
-    "labeled_tensor": "No current package has named axes for TensorFlow; remember the axes beside "
-                      "plain tensors.",
+    "labeled_tensor": "No current package has named axes for TensorFlow; keep track of the axes of "
+                      "plain tensors yourself.",
     "layers": "Use tf.layers.",
     **{name: reason for module in ("layers", "slim") for name, reason in {
         **_each(module, "feature_column infer_real_valued_columns make_place_holder_* "
@@ -224,9 +224,10 @@ INSTEAD = {
                                         "tf.contrib.predictor.from_estimator.",
     "proto": "Use tf.io.decode_proto and encode_proto.",
     "quantization": "Use tf.quantization and tf.raw_ops.",
-    "quantize": "Rewriting a graph for quantized training is gone. Use tf.lite.TFLiteConverter to "
-                "quantize after training, tf.quantization.fake_quant_with_min_max_vars in "
-                "model_fn, or tensorflow-model-optimization for Keras models.",
+    "quantize": "TensorFlow no longer rewrites graphs for quantized training. Use "
+                "tf.lite.TFLiteConverter to quantize after training, "
+                "tf.quantization.fake_quant_with_min_max_vars in model_fn, or "
+                "tensorflow-model-optimization for Keras models.",
     "receptive_field": "Compute it from kernel sizes and strides; no current package does it.",
     "recurrent": "Use tf.scan, or tf.nn.dynamic_rnn.",
     "reduce_slice_ops": "Use tf.gather over ranges and tf.math.segment_sum, or differences of "

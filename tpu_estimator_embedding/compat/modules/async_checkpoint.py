@@ -3,11 +3,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
+from tpu_estimator_embedding.checkpoint.async_saver_hook import SaverHook
 
 
 class AsyncCheckpointSaverHook(SaverHook):
-    """Saves every N steps or seconds while training goes on: see `SaverHook`."""
+    """Saves every N steps or seconds while training continues: see `SaverHook`."""
 
     def begin(self) -> None:
         """Prepares the graph."""

@@ -54,7 +54,7 @@ def _check_are_those_of_tables(engine: TPUEmbedding, datas: Mapping[str, AnyEnqu
     own = {table: configs[table].combiner or given[table] for table in given}
     tables = _tables_that_combine(engine, datas)
     checks.check(all(given[table] == own[table] for table in tables), "combiners",
-                 f"those of the tables, {list(own.values())}", combiners,
+                 f"equal to the combiners of the tables, {list(own.values())}", combiners,
                  "" if combiners else "Without combiners, the ops sum.")
 
 

@@ -202,4 +202,4 @@ def _check_lengths(engine: TPUEmbedding, entries: Sequence[Entry], given: Sequen
     features = [entry.features[0] for entry in entries]
     own = [engine.feature_to_config_dict[feature].max_sequence_length for feature in features]
     checks.check(given == own, "max_sequence_lengths",
-                 f"those of the features {features}, {own}", given)
+                 f"equal to the max_sequence_length of the features {features}, {own}", given)

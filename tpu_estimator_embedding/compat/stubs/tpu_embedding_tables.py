@@ -158,8 +158,8 @@ def _checked_value(name: str, value: Tensor, part: tf.Variable) -> Tensor:
 def _check_none_waits(op: str, gradients: Tensor) -> tf.Operation:
     return tf.group(*assert_that(
         tf.reduce_all(tf.abs(gradients) < _NO_GRADIENT),
-        f"`{_WAITING}` must be zeros, got others. Here every step applies all gradients: load a "
-        f"state without waiting gradients by {op.removesuffix(_DEBUG)}."))
+        f"`{_WAITING}` must be zeros, got other values. Every step applies all gradients here: "
+        f"load a state without pending gradients with {op.removesuffix(_DEBUG)}."))
 
 
 # Name of the op -> the function; all of them are names of this module.

@@ -35,8 +35,8 @@ def on_the_engine(
         engine = tpu_embedding.configured()
         if engine is None:
             raise RuntimeError(
-                f"`tpu_ops.{name}` must be called after a TPUEmbedding was made, got none. Make "
-                "one of the tables and features, or pass an embedding_config to "
+                f"`tpu_ops.{name}` must be called after a TPUEmbedding was created, got none. "
+                "Create one for the tables and features, or pass an embedding_config to "
                 "tpu.initialize_system.")
         with tf.name_scope(named.get("name") or name):
             return function(engine, *arguments, **named)

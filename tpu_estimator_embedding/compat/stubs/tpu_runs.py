@@ -264,7 +264,7 @@ def _drain_after(error: BaseException, run: Run) -> None:
     for end in run.ends:
         if end.side == "take" and not end.channel.endswith(DELAYED_UPDATE):
             waits.drain(end.channel, f"{end.channel!r} was emptied, because the run that dequeues "
-                        f"it, of {run.thread.name}, failed: {_described(error)}")
+                        f"it, in {run.thread.name}, failed: {_described(error)}")
 
 
 def _described(error: BaseException) -> str:
@@ -279,13 +279,13 @@ def _past(threads: "weakref.WeakSet[threading.Thread]", error: BaseException | N
 
 def _reason(other: End, past: Past | None) -> str:
     if past is None:
-        return (f"Nothing has {other.verb} there, and no thread is left that could. Start the "
+        return (f"No thread has {other.verb} a batch yet, and none is left to do so. Start the "
                 "thread that does before the run that waits.")
     names = ", ".join(sorted(thread.name for thread in past.threads)) or "a thread that has ended"
     if past.error is None:
-        return (f"No run is left that could end the wait; the last one was of {names}. Run as many "
-                f"batches at both ends.")
-    return f"The last run at the other end, of {names}, failed: {past.error}"
+        return (f"No run is left to end the wait; the last one was in {names}. Enqueue and dequeue "
+                "the same number of batches.")
+    return f"The last run at the other end, in {names}, failed: {past.error}"
 
 
 _watch = _Watch()

@@ -16,12 +16,7 @@ from typing import NamedTuple, cast
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.measures import (
-    Marks,
-    StepMeasures,
-    stack_values,
-    tables_of_host,
-)
+from tpu_estimator_embedding.engine.measures import Marks, StepMeasures, stack_values
 from tpu_estimator_embedding.engine.native.prepared_ids import (
     IDS,
     ROWS,
@@ -139,7 +134,7 @@ class ExchangedIds(NamedTuple):
 
     @property
     def is_native(self) -> bool:
-        """Whether compiled ops prepared the ids: they did."""
+        """Whether compiled ops prepared the ids. Always true here."""
         return True
 
     @property
@@ -161,7 +156,7 @@ class ExchangedIds(NamedTuple):
         """Returns table name -> `[num_rows, dim]` float32; looks up all tables of the plan."""
         values = []
         for host, sent in enumerate(self.sent):
-            tables = tables_of_host(plan, host)
+            tables = plan.tables_of_host(host)
             parts = [variables[table.name].parts[host] for table in tables]
             with beside(parts[0]):
                 values.append(load.native_ops().tpu_embedding_flat_look_up(
@@ -189,7 +184,7 @@ class ExchangedIds(NamedTuple):
     def host_step(self, plan: EmbeddingPlan, step_gradients: StepGradients,
                   host: int) -> HostStep:
         """Returns what this task sends to a host for its update."""
-        tables, (places, prepared) = tables_of_host(plan, host), self.kept[host]
+        tables, (places, prepared) = plan.tables_of_host(host), self.kept[host]
         gradients = load.native_ops().tpu_embedding_gather_gradients(
             gradients=[tf.convert_to_tensor(step_gradients.gradients[table.name], tf.float32)
                        for table in tables],
@@ -214,12 +209,12 @@ class ExchangedIds(NamedTuple):
                                        [step.gradients], _taken_apart(step.factors))
                 # The runs are those of the host, and count the ids that it was not sent.
                 hosts.append(update_and_measure(inputs, self.kept[host].prepared, [
-                    marks[table.name][host] for table in tables_of_host(plan, host)], measures))
+                    marks[table.name][host] for table in plan.tables_of_host(host)], measures))
         return step_measures(plan, hosts, self.given_counts, step_gradients)
 
     def merged(self, plan: EmbeddingPlan, host: int, steps: Sequence[HostStep]) -> HostStep:
         """Returns the host steps of several tasks as that of one task."""
-        tables, ids = tables_of_host(plan, host), [step.ids for step in steps]
+        tables, ids = plan.tables_of_host(host), [step.ids for step in steps]
         dims = tf.constant([table.dimension for table in tables], tf.int64)
         return HostStep(
             merged_ids(plan, len(tables), ids),
@@ -238,12 +233,12 @@ class ExchangedIds(NamedTuple):
 
 
 def prepare_exchanged_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool, uniform: bool,
-                          may_send_rows: bool = True) -> ExchangedIds:
+                          sums_only: bool = False) -> ExchangedIds:
     """Checks the ids of a step and prepares them for the hosts; as `prepare_native_ids`.
 
     Args:
         plan, replicas, training, uniform: see `prepare_native_ids`.
-        may_send_rows: whether tables may be in the form of rows.
+        sums_only: see `prepare_replicas`; otherwise tables may be in the form of rows.
     """
     prepared = prepare_native_ids(plan, replicas, True, uniform)  # sorted, to count distinct ids
     has_weights = uniform or any(data.aggregation_weights is not None
@@ -252,12 +247,12 @@ def prepare_exchanged_ids(plan: EmbeddingPlan, replicas: Replicas, training: boo
     by_core = len(replicas) > 1 and any(map(updates_core_by_core, plan.tables))
     sent, kept = [], []
     for host, host_ids in enumerate(prepared.hosts):
-        tables = tables_of_host(plan, host)
+        tables = plan.tables_of_host(host)
         of_host = load.native_ops().tpu_embedding_compact_ids(
             sizes=host_ids.sizes, ids=host_ids.ids, row_ends=host_ids.row_ends,
             weights=host_ids.weights, scales=host_ids.scales, run_ids=host_ids.run_ids,
             row_counts=_counts_of_host(plan, host, prepared),
-            may_send_rows=[may_send_rows and not updates_core_by_core(table) for table in tables],
+            may_send_rows=[not (sums_only or updates_core_by_core(table)) for table in tables],
             dims=[table.dimension for table in tables])
         sent.append(SentIds(
             of_host.sent_sizes, of_host.sent_ids, of_host.sent_row_ends,
@@ -327,14 +322,14 @@ def _taken_apart(factors: Tensor) -> Factors:
 @contextlib.contextmanager
 def _on_server(plan: EmbeddingPlan, variables: Variables, host: int) -> Iterator[None]:
     """Places ops beside the tables of a host. They wait for nothing but their inputs."""
-    part = variables[tables_of_host(plan, host)[0].name].parts[host]
+    part = variables[plan.tables_of_host(host)[0].name].parts[host]
     with unordered(), beside(part):
         yield
 
 
 def _sorted(plan: EmbeddingPlan, host_ids: SentIds, host: int) -> PreparedHostIds:
     """Returns the ids that a host was sent, with the runs of an update."""
-    tables = tables_of_host(plan, host)
+    tables = plan.tables_of_host(host)
     inputs = _lookup_inputs(host_ids)
     runs = load.native_ops().tpu_embedding_sort_ids(
         **inputs, replica_ends=(tf.zeros([len(tables), 0], tf.int64)

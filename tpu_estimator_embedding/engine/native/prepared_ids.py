@@ -18,13 +18,7 @@ from tpu_estimator_embedding.engine.enqueue_data import (
     check_features,
     feature_tensors,
 )
-from tpu_estimator_embedding.engine.measures import (
-    HostMeasures,
-    Marks,
-    StepMeasures,
-    stack_values,
-    tables_of_host,
-)
+from tpu_estimator_embedding.engine.measures import HostMeasures, Marks, StepMeasures, stack_values
 from tpu_estimator_embedding.engine.native.rule_attributes import rule_attributes
 from tpu_estimator_embedding.engine.placement import beside
 from tpu_estimator_embedding.engine.step import Replicas, StepGradients, Variables
@@ -87,7 +81,7 @@ class PreparedIds(NamedTuple):
 
     @property
     def is_native(self) -> bool:
-        """Whether compiled ops prepared the ids: they did."""
+        """Whether compiled ops prepared the ids. Always true here."""
         return True
 
     @property
@@ -109,14 +103,14 @@ class PreparedIds(NamedTuple):
         """Returns table name -> `[num_rows, dim]` float32."""
         sums: dict[str, list[Tensor]] = {name: [] for name in variables}
         for host, host_ids in enumerate(self.hosts):
-            prepared = tables_of_host(plan, host)
-            tables = [table for table in prepared if table.name in variables]
+            tables_of_ids = plan.tables_of_host(host)
+            tables = [table for table in tables_of_ids if table.name in variables]
             if not tables:
                 continue
             parts = [variables[table.name].parts[host] for table in tables]
             with beside(parts[0]):
                 activations = load.native_ops().tpu_embedding_look_up(
-                    **_lookup_inputs(variables, host_ids, prepared, tables, host))
+                    **_lookup_inputs(variables, host_ids, tables_of_ids, tables, host))
             for table, values in zip(tables, activations, strict=True):
                 sums[table.name].append(values)
         return {name: parts[0] if len(parts) == 1 else tf.add_n(parts)
@@ -129,7 +123,7 @@ class PreparedIds(NamedTuple):
         tables = [plan.table_by_name[name] for name in names]
         with beside(variables[names[0]].parts[0]):
             return load.native_ops().tpu_embedding_joined_look_up(
-                **_lookup_inputs(variables, host_ids, tables_of_host(plan, 0), tables, 0))
+                **_lookup_inputs(variables, host_ids, plan.tables_of_host(0), tables, 0))
 
     def update(self, plan: EmbeddingPlan, variables: Variables,
                step_gradients: StepGradients) -> list[tf.Operation]:
@@ -137,7 +131,7 @@ class PreparedIds(NamedTuple):
         updates = []
         for host in range(len(self.hosts)):
             inputs = _inputs_from_step(plan, variables, self, step_gradients, host)
-            with beside(variables[tables_of_host(plan, host)[0].name].parts[host]):
+            with beside(variables[plan.tables_of_host(host)[0].name].parts[host]):
                 updates.append(load.native_ops().tpu_embedding_update(**inputs))
         return updates
 
@@ -147,7 +141,7 @@ class PreparedIds(NamedTuple):
         """Updates all hosts, marks the rows, and measures them if `measures` says so."""
         hosts = []
         for host, host_ids in enumerate(self.hosts):
-            tables = tables_of_host(plan, host)
+            tables = plan.tables_of_host(host)
             inputs = _inputs_from_step(plan, variables, self, step_gradients, host)
             with beside(variables[tables[0].name].parts[host]):
                 hosts.append(update_and_measure(inputs, host_ids, [
@@ -183,13 +177,14 @@ def prepare_native_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
         check_features(plan, enqueue_datas)
     datas = [feature_tensors(feature, enqueue_datas[feature.name])
              for enqueue_datas, _ in replicas for feature in plan.features]
+    ids, places, weights = zip(*datas, strict=True)
     outputs = load.native_ops().tpu_embedding_prepare_ids(
-        ids=[data[0] for data in datas],
-        places=[data[1] for data in datas if data[1] is not None],
-        weights=[data[2] for data in datas if data[2] is not None],
+        ids=ids,
+        places=[tensor for tensor in places if tensor is not None],
+        weights=[tensor for tensor in weights if tensor is not None],
         batch_sizes=tf.stack([tf.cast(batch_size, tf.int64) for _, batch_size in replicas]),
         placements=[_placement(data) for data in datas],
-        has_weights=[data[2] is not None for data in datas],
+        has_weights=[tensor is not None for tensor in weights],
         training=training, **_plan_attributes(plan))
     hosts = [PreparedHostIds(*parts) if training else PreparedHostIds(*parts[:5], *[None] * 4)
              for parts in zip(*outputs[1:-1], strict=True)]
@@ -202,7 +197,8 @@ def updates_core_by_core(table: TablePlan) -> bool:
 
 
 def _placement(data: EnqueueData | RaggedEnqueueData) -> str:
-    if data[1] is None:
+    _, places, _ = data
+    if places is None:
         return "one_id_each"
     return "row_splits" if isinstance(data, RaggedEnqueueData) else "coordinates"
 
@@ -293,7 +289,7 @@ def update_inputs(plan: EmbeddingPlan, variables: Variables, host: int, host_ids
             vector.
         factors: of the tables of the host.
     """
-    tables = tables_of_host(plan, host)
+    tables = plan.tables_of_host(host)
     return {
         **_resources(tables, variables, host), "gradients": gradients, **factors._asdict(),
         "sizes": host_ids.sizes, "run_ids": host_ids.run_ids, "run_ends": host_ids.run_ends,
@@ -302,19 +298,20 @@ def update_inputs(plan: EmbeddingPlan, variables: Variables, host: int, host_ids
         **rule_attributes([table.training_optimizer for table in tables])}
 
 
-def _lookup_inputs(variables: Variables, host_ids: PreparedHostIds, prepared: list[TablePlan],
-                   tables: list[TablePlan], host: int) -> OpInputs:
+def _lookup_inputs(variables: Variables, host_ids: PreparedHostIds,
+                   tables_of_ids: list[TablePlan], tables: list[TablePlan],
+                   host: int) -> OpInputs:
     return {
         "tables": [variables[table.name].parts[host].handle for table in tables],
         "sizes": host_ids.sizes, "ids": host_ids.ids, "row_ends": host_ids.row_ends,
         "weights": host_ids.weights, "scales": host_ids.scales,
-        "positions": [prepared.index(table) for table in tables],
+        "positions": [tables_of_ids.index(table) for table in tables],
         "dims": [table.dimension for table in tables]}
 
 
 def _inputs_from_step(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
                       step_gradients: StepGradients, host: int) -> OpInputs:
-    tables = tables_of_host(plan, host)
+    tables = plan.tables_of_host(host)
     factors = Factors(stack_values(step_gradients.learning_rates, tables),
                       stack_values(step_gradients.multipliers, tables),
                       tf.cast(step_gradients.step, tf.float32))

@@ -80,7 +80,7 @@ class ShardedStepIds(NamedTuple):
 
     @property
     def is_native(self) -> bool:
-        """Whether compiled ops prepared the ids: TensorFlow's ops did."""
+        """Whether compiled ops prepared the ids. Never true here."""
         return False
 
     @property

@@ -161,8 +161,8 @@ class ClusterSessionManager(StepSessionManager):
         checkpoints = tf.train.get_checkpoint_state(directory)
         if checkpoints:  # which a restore would make the saver remember
             saver.recover_last_checkpoints(checkpoints.all_model_checkpoint_paths)
-        _log("the servers hold all variables of this training: the chief goes on from there and "
-             "restores no checkpoint. To go back to one, restart the servers.")
+        _log("the servers hold all variables of this training: the chief continues from there and "
+             "restores no checkpoint. To return to a checkpoint, restart the servers.")
 
 
 def _log(line: str) -> None:

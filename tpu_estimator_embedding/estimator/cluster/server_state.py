@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the servers of a cluster remember about a training, beside its variables.
+"""The state of a training that the servers of a cluster keep in addition to its variables.
 
 * `training`, on each server: which training the variables belong to. The chief sets it when it
   has initialized or restored all variables, and removes it before it does so again. A server that

@@ -130,25 +130,36 @@ def with_statistics(hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None,
                     plan: EmbeddingPlan) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks, plus the one that the environment requests, as `run --statistics` does."""
     hooks, every_n_steps = list(hooks or ()), settings.STATISTICS.read()
-    if every_n_steps and plan.tables and not statistics_hooks(hooks):
+    if every_n_steps and plan.tables and not split_statistics(hooks, plan).measuring:
         hooks.append(EmbeddingStatisticsHook(every_n_steps))
     return hooks
 
 
-def statistics_hooks(
-        hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None) -> list[EmbeddingStatisticsHook]:
-    """Returns those of the hooks that measure steps."""
-    return [hook for hook in hooks or () if isinstance(hook, EmbeddingStatisticsHook)]
+class SplitHooks(NamedTuple):
+    """The hooks of a training, or of a model.
 
-
-def without_statistics(hooks: Iterable[tf.compat.v1.train.SessionRunHook], plan: EmbeddingPlan
-                       ) -> list[tf.compat.v1.train.SessionRunHook]:
-    """Returns the hooks of a session without those in whose place a step has its own.
-
-    Without tables nothing is measured: they stay and refuse the session.
+    Attributes:
+        measuring: those that want measures of the steps, in whose place a step has its own.
+        others: those of the session.
     """
-    return [hook for hook in hooks
-            if not (plan.tables and isinstance(hook, EmbeddingStatisticsHook))]
+
+    measuring: list[EmbeddingStatisticsHook]
+    others: list[tf.compat.v1.train.SessionRunHook]
+
+
+def split_statistics(hooks: Iterable[tf.compat.v1.train.SessionRunHook],
+                     plan: EmbeddingPlan) -> SplitHooks:
+    """Takes the hooks that measure steps out of others.
+
+    Without tables nothing is measured: they are others, too, and refuse the session.
+    """
+    split = SplitHooks([], [])
+    for hook in hooks:
+        if plan.tables and isinstance(hook, EmbeddingStatisticsHook):
+            split.measuring.append(hook)
+        else:
+            split.others.append(hook)
+    return split
 
 
 class TablesUpdate(NamedTuple):

@@ -34,8 +34,8 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         """Records a signal. The next one has its usual effect."""
         self.received = number
         tf.compat.v1.logging.warning(
-            "tpu_estimator_embedding: %s: training stops after this step and saves a "
-            "checkpoint. Once more stops at once.", signal.Signals(number).name)
+            "tpu_estimator_embedding: %s: training stops after this step and saves a checkpoint. A "
+            "second signal stops it immediately.", signal.Signals(number).name)
         self._step_aside()
 
     def _step_aside(self) -> None:

@@ -18,6 +18,6 @@ def warn_of_saved_input(hooks: Iterable[tf.compat.v1.train.SessionRunHook]) -> N
     saving = getattr(tf.data.experimental, _NAME, ())  # TensorFlow 2.16 removed it
     if any(isinstance(hook, saving) for hook in hooks):
         warnings.warn(
-            f"{_NAME} does not continue the input where the checkpoint is: with use_tpu=True the "
-            "input is read ahead, so it trains on some batches again and leaves others out. Remove "
-            "the hook, and dataset.skip what was trained on in input_fn.", stacklevel=3)
+            f"{_NAME} does not resume the input at the checkpoint: with use_tpu=True the input is "
+            "read ahead, so training repeats some batches and skips others. Remove the hook, and "
+            "skip the batches that were trained on with dataset.skip in input_fn.", stacklevel=3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a training saves: whether it goes on meanwhile, and whether it saves at its start.
+"""When a training saves: whether it continues during a save, and whether it saves at its start.
 
 The arguments of TPUEstimator override the settings.
 """

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.compat.upstream import tpu_context
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
-from tpu_estimator_embedding.estimator.cluster.tasks import cluster_of
 from tpu_estimator_embedding.estimator.input.input_reader import Batch, BatchReader, read_input
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.input.step_input import StepInput, to_step_input
@@ -88,7 +87,7 @@ def _local_variable(name: str, value: int | bool, dtype: tf.DType) -> tf.Variabl
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
 
 
-class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
+class InputFeed(tf.compat.v1.train.SessionRunHook):
     """Prepares the input of a step while earlier steps compute.
 
     Prepared steps are put into a queue, from which the step takes its input, by a run of the
@@ -264,58 +263,56 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
 
 def _start(target: Callable[..., None], *args: object) -> threading.Thread:
     thread = threading.Thread(target=target, args=args, daemon=True,
-                              name=f"EmbeddingHook{target.__name__}")
+                              name=f"InputFeed{target.__name__}")
     thread.start()
     return thread
 
 
-def feed_steps(plan: EmbeddingPlan, ctx: MachineContext,
-               input_fn: Callable[[tpu_context.TPUContext], Structure], *, training: bool,
-               batch_axis: Sequence[int] | None = None,
+def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, results: Sequence[Structure], *,
+               training: bool, has_servers: bool, batch_axis: Sequence[int] | None = None,
                tensor_core_columns: Sequence[EmbeddingColumn] = (),
-               is_stopping: Callable[[], bool] = lambda: False,
-               as_sums: bool = False,
-               to_the_end: bool = False) -> tuple[StepInput, EmbeddingHook]:
+               is_stopping: Callable[[], bool] = lambda: False, sums_only: bool = False,
+               to_the_end: bool = False) -> tuple[StepInput, InputFeed]:
     """Returns the input of a step, prepared ahead of it, and the hook that feeds it.
 
     Args:
         plan: the tables and features.
         ctx: the context, in the mode to run.
-        input_fn: called with the `TPUContext` of an invocation.
+        results: what `call_input_fn` returned.
         training: whether gradients will be applied.
+        has_servers: whether parameter servers hold the tables in training.
         batch_axis: as for `split_batch`.
         tensor_core_columns: columns whose padded ids the model_fn gets.
-        is_stopping: as for `EmbeddingHook`.
-        as_sums: see `prepare_replicas`.
+        is_stopping: as for `InputFeed`.
+        sums_only: whether servers may return sums only; see `prepare_replicas`.
         to_the_end: whether the last step may have batches for some of the replicas only. Then sizes
             of batches in metrics are not static.
     """
     embedding_keys = {key for feature in plan.features
                       for key in (feature.name, feature.weight_key) if key is not None}
     embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
-    with tf.device("/device:CPU:0"):
-        reader = read_input(ctx, input_fn, embedding_keys, batch_axis, to_the_end=to_the_end)
+    with tf.device(THIS_PROCESS):
+        reader = read_input(ctx, results, embedding_keys, batch_axis, to_the_end=to_the_end)
         _warn_of_queues()
         feeding = Feeding(reader, functools.partial(
             to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns,
-            on_servers=training and bool(cluster_of(ctx.config).servers), as_sums=as_sums),
-            in_one_run=_may_take_long(ctx.config))
+            on_servers=training and has_servers, sums_only=sums_only),
+            in_one_run=not has_servers and not _has_timeout(ctx.config))
         taken = feeding.queue.dequeue()
-        hook = EmbeddingHook(reader, feeding, feeding.queue.num_left(taken),
-                             mark_end=training and plan.pipelined,
-                             sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
-                             is_stopping=is_stopping)
+        hook = InputFeed(reader, feeding, feeding.queue.num_left(taken),
+                         mark_end=training and plan.pipelined,
+                         sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
+                         is_stopping=is_stopping)
         return taken, hook
 
 
-def _may_take_long(config: RunConfig) -> bool:
-    """Whether a run may last as long as training: not on servers, nor where runs time out.
+def _has_timeout(config: RunConfig) -> bool:
+    """Whether runs time out, so that none may last as long as training.
 
     RunOptions without a timeout would do, but with them TensorFlow warns when the input ends.
     """
     session_config = config.session_config
-    has_timeout = session_config is not None and session_config.operation_timeout_in_ms > 0
-    return not has_timeout and not cluster_of(config).servers
+    return session_config is not None and session_config.operation_timeout_in_ms > 0
 
 
 def _warn_of_queues() -> None:

@@ -15,7 +15,7 @@ SLICED (2)     one                  its share of the next batch
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -33,6 +33,8 @@ _LEAVES = (tf.Tensor, composite_tensor.CompositeTensor, tf.Variable, np.ndarray,
            int, float, str, bytes, type(None))
 
 _NOT_DIVISIBLE = "Batch size must be divisible by the number of replicas, {}, got"
+
+_Result = TypeVar("_Result")
 
 # Features and labels, which are None if there are none.
 Batch = tuple[Structure, Structure]
@@ -409,22 +411,32 @@ def _split_sparse(tensor: tf.SparseTensor, num_replicas: int, axis: int,
     return [tf.SparseTensor(part.indices, part.values, of_share) for part in parts]
 
 
-def read_input(ctx: MachineContext, input_fn: Callable[[tpu_context.TPUContext], Structure],
-               embedding_keys: Iterable[str], batch_axis: Sequence[int] | None, *,
-               to_the_end: bool = False) -> BatchReader:
-    """Calls the input_fn and reads the batches of one step.
+def call_input_fn(ctx: MachineContext,
+                  input_fn: Callable[[tpu_context.TPUContext], _Result]) -> list[_Result]:
+    """Returns the results of the calls of an input_fn, as many as the mode makes.
 
     Args:
         ctx: the context, in the mode to run.
         input_fn: called with the `TPUContext` of an invocation.
+    """
+    num_calls = ctx.num_replicas if ctx.is_input_sharded_per_core() else 1
+    return [input_fn(_invocation(ctx, index)) for index in range(num_calls)]
+
+
+def read_input(ctx: MachineContext, results: Sequence[Structure], embedding_keys: Iterable[str],
+               batch_axis: Sequence[int] | None, *, to_the_end: bool = False) -> BatchReader:
+    """Reads the batches of one step.
+
+    Args:
+        ctx: the context, in the mode to run.
+        results: what `call_input_fn` returned.
         embedding_keys: features that are ids or weights.
         batch_axis: the constructor's argument.
         to_the_end: whether batches that cannot fill all replicas at the end of the input are used.
     """
     if ctx.is_input_sharded_per_core():
-        return batch_of_each([input_fn(_invocation(ctx, replica))
-                              for replica in range(ctx.num_replicas)])
-    result = input_fn(_invocation(ctx, 0))
+        return batch_of_each(results)
+    [result] = results
     if ctx.is_input_slice_broadcast_to_all_cores():
         return shared_batch(result, ctx.num_replicas, embedding_keys, batch_axis,
                             to_the_end=to_the_end)

@@ -108,8 +108,9 @@ def check_can_honour(config: RunConfig | None) -> None:
         return
     if tpu_config.num_cores_per_replica:
         tf.compat.v1.logging.info(
-            "tpu_estimator_embedding: num_cores_per_replica=%d is a layout of a TPU's memory: each "
-            "replica has one device here.", tpu_config.num_cores_per_replica)
+            "tpu_estimator_embedding: num_cores_per_replica=%d is not used: it partitions a model "
+            "for the memory of TPU cores, and each replica has one device "
+            "here.", tpu_config.num_cores_per_replica)
     if tpu_config.experimental_feed_hook is not None:
         tf.compat.v1.logging.warning(
             "tpu_estimator_embedding: experimental_feed_hook=%r is not used: there is no infeed or "
@@ -118,7 +119,7 @@ def check_can_honour(config: RunConfig | None) -> None:
     for name in ("train_distribute", "eval_distribute"):
         strategy = getattr(config, name)
         checks.check(strategy is None, name, "None when use_tpu=True", strategy,
-                     "TPUConfig(num_shards=...) says how many replicas there are.")
+                     "TPUConfig(num_shards=...) sets the number of replicas.")
 
 
 def without_num_shards(config: Any) -> RunConfig | None:

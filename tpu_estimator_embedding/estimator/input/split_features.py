@@ -177,9 +177,9 @@ def _without_zeros(feature: FeaturePlan, ids: Tensor) -> EnqueueData:
 @functools.cache  # logged once per process and feature, however many graphs it builds
 def _warn_that_zeros_are_dropped(feature: str) -> None:
     warnings.warn(
-        f"Feature {feature!r} is dense and its table has a combiner: entries that are 0 are "
-        "taken for padding and dropped, as on a TPU, so id 0 is never looked up. Give a "
-        "SparseTensor, or combiner=None for one id per sample, to look up id 0.", stacklevel=2)
+        f"Feature {feature!r} is dense and its table has a combiner: zeros are treated as padding "
+        "and dropped, as on a TPU, so id 0 is never looked up. Give a SparseTensor, or "
+        "combiner=None for one id per sample, to look up id 0.", stacklevel=2)
 
 
 def _weights_of(feature: FeaturePlan, ids: Ids, features: Mapping[str, Ids]) -> Ids | None:
@@ -260,7 +260,7 @@ def pad_tensor_core_features(columns: Sequence[EmbeddingColumn], features: Struc
         checks.check(key in features, "features", f"have the embedding feature {key!r}",
                      sorted(features), "Return it from input_fn.")
         checks.check(key + MASK_SUFFIX not in features, "features",
-                     f"have no key {key + MASK_SUFFIX!r}, which is that of a mask",
+                     f"have no key {key + MASK_SUFFIX!r}, which is reserved for a mask",
                      sorted(features))
         padded[key], padded[key + MASK_SUFFIX] = _pad(key, features[key],
                                                       column._tensor_core_shape[1],

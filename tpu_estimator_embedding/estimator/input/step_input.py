@@ -14,7 +14,9 @@ from tensorflow.python.feature_column import feature_column_v2 as fc
 from tensorflow.python.util import nest
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.partitioned_embedding import StepIds, prepare_replicas
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
+from tpu_estimator_embedding.engine.step import StepIds
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.estimator.input.input_reader import Batch
 from tpu_estimator_embedding.estimator.input.split_features import (
     pad_tensor_core_features,
@@ -63,7 +65,7 @@ class StepInput(NamedTuple):
 
 def to_step_input(plan: EmbeddingPlan, batches: Sequence[Batch], *, training: bool,
                   tensor_core_columns: Sequence[EmbeddingColumn] = (), portable: bool = False,
-                  on_servers: bool = False, as_sums: bool = False) -> StepInput:
+                  on_servers: bool = False, sums_only: bool = False) -> StepInput:
     """Splits features and distributes ids over tables and hosts; raises the errors in them.
 
     Args:
@@ -73,18 +75,18 @@ def to_step_input(plan: EmbeddingPlan, batches: Sequence[Batch], *, training: bo
         tensor_core_columns: columns whose padded ids the model_fn gets.
         portable: whether the graph may use only TensorFlow's own ops.
         on_servers: whether the tables are on parameter servers.
-        as_sums: see `prepare_replicas`.
+        sums_only: whether servers may return sums only; see `prepare_replicas`.
 
     Raises:
         ValueError: if the inputs of two replicas differ in more than the values of tensors.
         TypeError: likewise, in the types of their containers.
     """
-    with tf.device("/device:CPU:0"):
+    with tf.device(THIS_PROCESS):
         splits = [split_features(plan, pad_tensor_core_features(
             tensor_core_columns, features, labels), labels) for features, labels in batches]
         ids = prepare_replicas(plan, [(split.enqueue_datas, split.batch_size) for split in splits],
                                training=training, portable=portable, on_servers=on_servers,
-                               as_sums=as_sums)
+                               sums_only=sums_only)
         replicas = tuple(
             ReplicaInput(split.others, labels, split.batch_size if split.static_batch_size is None
                          else split.static_batch_size)

@@ -146,7 +146,7 @@ def _op(target: Tensor | tf.Operation) -> tf.Operation:
 def _check_calls(ops: Iterable[tf.Operation]) -> None:
     found = [op.name for op in ops if core_values.takes_variable_of_core(op)]
     checks.check_with_sentence(
-        not found, f"A function must not write to a variable of each core, got {found}.",
+        not found, f"A function must not write to a per-core variable, got {found}.",
         "Write outside of tf.function, tf.cond and tf.while_loop.")
 
 

@@ -93,9 +93,9 @@ def _check_functions_take_core_values(of_cores: Sequence[tf.Operation],
                     for user in handle.consumers()
                     if user in run and any(op_kinds.called_functions(user.node_def))})
     checks.check_with_sentence(
-        not found, "A function, condition or loop must not take the variable of one core where "
-        f"each core has its own, got {found}.", "Ask the context for the variable of each core "
-        "outside, by get_replicated_var_handle, and use that handle inside.")
+        not found, "A function, conditional or loop must not capture a per-core variable, got "
+        f"{found}.", "Get the handle of each core's variable outside, with "
+        "get_replicated_var_handle of the context, and use it inside.")
 
 
 def has_cross_replica_sum() -> bool:

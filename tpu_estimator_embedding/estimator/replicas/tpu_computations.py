@@ -249,7 +249,8 @@ def _resource_variables() -> Iterator[None]:
         if named.get("partitioner") is not None:
             named["partitioner"] = None
             tf.compat.v1.logging.warning(
-                "Partitioned variables are not supported on TPU: %s is made in one part.", name)
+                "Partitioned variables are not supported on TPU: %s is created as a single "
+                "part.", name)
         return saved(getter, name, *arguments, **named) if saved else getter(
             name, *arguments, **named)
 

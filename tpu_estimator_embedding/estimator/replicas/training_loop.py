@@ -29,7 +29,7 @@ _tensorflow_repeat = training_loop.repeat
 
 _tensorflow_loop = while_loop_ops.while_loop
 
-_DISAGREE = ("The replicas disagree whether the loop goes on, and its body sums over them or "
+_DISAGREE = ("The replicas disagree on whether the loop continues, and its body sums over them or "
              "writes to a variable.")
 
 

@@ -40,8 +40,8 @@ def check_input_is_given(num_ops: int, given: Collection[Tensor]) -> None:
         source, op = found
         raise ValueError(
             f"model_fn must take its input through `features` and `labels`, got an op {op.name!r} "
-            f"that uses {source.name!r} of input_fn, which gives another batch than that of the "
-            "features. Return that tensor from input_fn, among the features.")
+            f"that uses {source.name!r} of input_fn, which yields a different batch from that of "
+            "the features. Return that tensor from input_fn as one of the features.")
 
 
 def leave_out_summaries_of_input() -> None:
@@ -90,9 +90,9 @@ def check_host_is_given(num_ops: int, given: Iterable[Tensor], first: Iterable[T
         if any(source in inputs or op_kinds.is_random(source.node_def)
                for source in _sources(tensor.op, is_of_all)):
             raise ValueError(
-                f"Functions of eval_metrics and host_call must be given the tensors that they use, "
-                f"got an op {op.name!r} that uses {tensor.name!r} of model_fn, which is that of "
-                "the first of several replicas. Pass that tensor to the function, too.")
+                "Functions of eval_metrics and host_call must be given the tensors that they use, "
+                f"got an op {op.name!r} that uses {tensor.name!r} of model_fn, which belongs to "
+                "the first of several replicas. Pass that tensor to the function as well.")
 
 
 def _reached(starts: Sequence[tf.Operation], within: Collection[tf.Operation]

@@ -5,7 +5,7 @@ The names of the tables are known only after the model_fn has used its columns, 
 model_fn needs activations to use them. So the model is built on activations without values; then
 the tables are created under their names and looked up, and the lookups become these values.
 
-Where activations come from is the matter of a `StepLookup`, who updates that of a `StepUpdate`.
+Where activations come from is decided by a `StepLookup`, who updates by a `StepUpdate`.
 Both are chosen once.
 """
 
@@ -17,23 +17,26 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 from tensorflow.python.training import training_util
 
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    create_variables,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.stacked_activations import (
     Stacked,
     split_activations,
     stack_gradients,
 )
-from tpu_estimator_embedding.engine.variables import TableNames
-from tpu_estimator_embedding.estimator.hooks.embedding_statistics import summarize_always
+from tpu_estimator_embedding.engine.variables import TableNames, create_variables
+from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
+    EmbeddingStatisticsHook,
+    split_statistics,
+    summarize_always,
+)
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
-from tpu_estimator_embedding.estimator.replicas import replicate_step as replicas
 from tpu_estimator_embedding.estimator.replicas.graph_copy import writes_of_core
 from tpu_estimator_embedding.estimator.replicas.replicate_step import (
+    has_cross_replica_sum,
     over_all_replicas,
     replica_tensors,
+    replicate,
 )
 from tpu_estimator_embedding.estimator.step import joined_tables
 from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapture
@@ -93,7 +96,8 @@ class EngineStep(NamedTuple):
 def build_step(plan: EmbeddingPlan, prepared: StepInput,
                model_fn: Callable[[Structure, Structure], EstimatorSpec], updating: StepUpdate, *,
                from_columns: bool, training: bool, checkpoint_num_hosts: int | None = None,
-               servers: Sequence[str] = ()) -> EngineStep:
+               servers: Sequence[str] = (),
+               statistics: Sequence[EmbeddingStatisticsHook] = ()) -> EngineStep:
     """Builds the graph of one step.
 
     Args:
@@ -106,6 +110,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput,
         training: whether to capture gradients and update the tables.
         checkpoint_num_hosts: as in `TableSlice`.
         servers: as in `create_variables`.
+        statistics: hooks that measure the update; the model_fn may return more of them.
 
     Raises:
         RuntimeError: if the model_fn leaves a column unused in training.
@@ -114,7 +119,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput,
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
     lookup = _choose_lookup(plan, prepared, training)
     capture = GradientCapture(plan) if training and plan.tables else None
-    model = _call_model_fn(model_fn, plan, lookup, capture, updating.num_workers)
+    model = _model_on_activations(model_fn, plan, lookup, capture, updating.num_workers)
     if training:
         _read_before_counted(step, model.spec.train_op)
     names = name_tables(plan, model.scopes if from_columns else None)
@@ -133,7 +138,11 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput,
                                  lookup.step_input.counted, training)
     update = BuiltUpdate(spec, None)
     if training:
-        update = _update(updating, engine, lookup.step_input, looked_up, gradients, spec, step)
+        of_model, others = split_statistics(spec.training_hooks, plan)
+        if of_model:
+            spec = spec._replace(training_hooks=tuple(others))
+        update = _update(updating, engine, lookup.step_input, looked_up, gradients, spec, step,
+                         [*statistics, *of_model])
     return EngineStep(update.spec, engine, names, model.activations, update.op,
                       (*looked_up.hooks, *update.hooks), inputs[0])
 
@@ -160,8 +169,9 @@ class _Model(NamedTuple):
     scopes: Mapping[str, str]
 
 
-def _call_model_fn(model_fn: Callable[[Structure, Structure], EstimatorSpec], plan: EmbeddingPlan,
-                   lookup: StepLookup, capture: GradientCapture | None, num_workers: int) -> _Model:
+def _model_on_activations(model_fn: Callable[[Structure, Structure], EstimatorSpec],
+                          plan: EmbeddingPlan, lookup: StepLookup,
+                          capture: GradientCapture | None, num_workers: int) -> _Model:
     replicas = lookup.step_input.replicas
     features, labels, batch_size = replicas[0]
     activations: dict[str, Tensor] = {}
@@ -178,17 +188,18 @@ def _call_model_fn(model_fn: Callable[[Structure, Structure], EstimatorSpec], pl
 
 def _update(updating: StepUpdate, engine: PartitionedEmbedding, step_input: StepInput,
             looked_up: LookedUp, gradients: Stacked, spec: EstimatorSpec,
-            step: Tensor) -> BuiltUpdate:
+            step: Tensor, statistics: Sequence[EmbeddingStatisticsHook]) -> BuiltUpdate:
     if not gradients:
-        return updating.build(engine, spec, step, None)
+        return updating.build(engine, spec, step, None, statistics)
     # A gradient may not depend on the activations, so the update waits for lookups.
-    with (tf.device("/device:CPU:0"), tf.name_scope("embedding_update"),
+    with (tf.device(THIS_PROCESS), tf.name_scope("embedding_update"),
           tf.control_dependencies(looked_up.before_update)):
         step_gradients = engine.step_gradients(gradients, step)
         if looked_up.joined:
             step_gradients = step_gradients._replace(joined=joined_tables.find_joined_gradient(
                 engine.plan, looked_up.joined, gradients))
-        built = updating.build(engine, spec, step, TableGradients(step_input.ids, step_gradients))
+        built = updating.build(engine, spec, step, TableGradients(step_input.ids, step_gradients),
+                               statistics)
     summarize_always(engine, step_gradients, is_measured=built.is_measured)
     return built
 
@@ -230,14 +241,14 @@ def _replicate(spec: EstimatorSpec, gradients: Stacked, inputs: Sequence[Sequenc
     """Returns the spec of all replicas, and their gradients, concatenated along axis 0."""
     if len(inputs) == 1:
         return spec, gradients
-    if training and not replicas.has_cross_replica_sum():
+    if training and not has_cross_replica_sum():
         raise ValueError("CrossShardOptimizer must be used for model training on TPUs. model_fn "
                          "must sum its gradients over replicas, got no cross-replica sum. Wrap its "
                          "optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
     wanted = tf.nest.map_structure(tf.convert_to_tensor, (dict(gradients), replica_tensors(spec)))
     writes = writes_of_core(ops_run_by([spec.train_op])) if training else []
     flat = [*tf.nest.flatten(wanted), *writes]
-    by_replica = replicas.replicate(flat, inputs)
+    by_replica = replicate(flat, inputs)
     copies = [tf.nest.pack_sequence_as(wanted, copy[:len(flat) - len(writes)])
               for copy in by_replica]
     if writes:

@@ -12,6 +12,7 @@ from typing import cast
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.step import JoinableStepIds, JoinedGradient
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.step.step_lookup import (
@@ -44,10 +45,10 @@ class JoinedLookup:
         found = find_concatenation(engine.plan, self.first)
         if found is None:
             return self._apart.lookup(engine)
-        with tf.device("/device:CPU:0"):
+        with tf.device(THIS_PROCESS):
             tensor = engine.lookup_joined(cast(JoinableStepIds, self.step_input.ids), found.tables)
         replace_uses(found.tensor, tensor)
-        with tf.device("/device:CPU:0"):
+        with tf.device(THIS_PROCESS):
             stacked = columns(engine.plan, tensor, found.tables)
         set_activations(self.first, stacked)
         return LookedUp([self.first], [tensor], found._replace(tensor=tensor))

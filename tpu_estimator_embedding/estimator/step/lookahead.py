@@ -12,6 +12,7 @@ so tables are complete between steps.
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.stacked_activations import split_replicas
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
@@ -48,7 +49,7 @@ class Lookahead:
 
     def lookup(self, engine: PartitionedEmbedding) -> LookedUp:
         """Looks up the next step, if there is one, and keeps it."""
-        with tf.device("/device:CPU:0"):
+        with tf.device(THIS_PROCESS):
             return self._look_up_next(engine)
 
     def _look_up_next(self, engine: PartitionedEmbedding) -> LookedUp:

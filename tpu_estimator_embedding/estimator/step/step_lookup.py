@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.stacked_activations import Stacked, split_replicas
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor
@@ -79,7 +80,7 @@ class LookupInStep:
     def lookup(self, engine: PartitionedEmbedding) -> LookedUp:
         """Looks up all tables."""
         ids = self.step_input.ids
-        with tf.device("/device:CPU:0"):
+        with tf.device(THIS_PROCESS):
             stacked = engine.lookup(ids)
             replicas = split_replicas(engine.plan, stacked, ids, len(self.step_input.replicas))
         set_activations(self.first, replicas[0])

@@ -14,7 +14,6 @@ from tpu_estimator_embedding.estimator.cluster.synchronous_step import synchroni
 from tpu_estimator_embedding.estimator.cluster.tasks import Workers
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
     EmbeddingStatisticsHook,
-    statistics_hooks,
     update_tables,
 )
 from tpu_estimator_embedding.types import EstimatorSpec, Tensor
@@ -56,7 +55,8 @@ class StepUpdate(Protocol):
         """How many processes compute the gradients of a step."""
 
     def build(self, engine: PartitionedEmbedding, spec: EstimatorSpec, step: Tensor,
-              tables: TableGradients | None) -> BuiltUpdate:
+              tables: TableGradients | None,
+              statistics: Sequence[EmbeddingStatisticsHook]) -> BuiltUpdate:
         """Returns the update of a step.
 
         Args:
@@ -64,19 +64,18 @@ class StepUpdate(Protocol):
             spec: the result of the model_fn.
             step: the global step before it is counted.
             tables: what they are updated with; None where there are none.
+            statistics: hooks that measure the update.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class OwnUpdate:
-    """Updates the tables in this process, beside the model's train_op.
+    """Updates the tables in this process, alongside the model's train_op.
 
     Attributes:
-        statistics: hooks that measure updates; the model_fn may return more of them.
-        model_dir: the directory that these hooks write to; None if the chief writes for all.
+        model_dir: the directory that hooks write statistics to; None if the chief writes for all.
     """
 
-    statistics: Sequence[EmbeddingStatisticsHook] = ()
     model_dir: str | None = None
 
     @property
@@ -85,12 +84,12 @@ class OwnUpdate:
         return 1
 
     def build(self, engine: PartitionedEmbedding, spec: EstimatorSpec, step: Tensor,
-              tables: TableGradients | None) -> BuiltUpdate:
+              tables: TableGradients | None,
+              statistics: Sequence[EmbeddingStatisticsHook]) -> BuiltUpdate:
         """Returns the update of a step: see `StepUpdate`."""
         if tables is None:
             return BuiltUpdate(spec, None)
-        hooks = [*self.statistics, *statistics_hooks(getattr(spec, "training_hooks", ()))]
-        built = update_tables(engine, *tables, hooks, self.model_dir)
+        built = update_tables(engine, *tables, statistics, self.model_dir)
         return BuiltUpdate(spec, built.op, built.hooks, is_measured=bool(built.hooks))
 
 
@@ -100,11 +99,9 @@ class SynchronousUpdate:
 
     Attributes:
         workers: those that update together.
-        statistics: hooks that measure updates, which are refused.
     """
 
     workers: Workers
-    statistics: Sequence[EmbeddingStatisticsHook] = ()
 
     @property
     def num_workers(self) -> int:
@@ -112,12 +109,12 @@ class SynchronousUpdate:
         return self.workers.size
 
     def build(self, engine: PartitionedEmbedding, spec: EstimatorSpec, step: Tensor,
-              tables: TableGradients | None) -> BuiltUpdate:
+              tables: TableGradients | None,
+              statistics: Sequence[EmbeddingStatisticsHook]) -> BuiltUpdate:
         """Returns the update of a step: see `StepUpdate`."""
         ids = gradients = None
         if tables is not None:
-            _check_measures_nothing(
-                [*self.statistics, *statistics_hooks(getattr(spec, "training_hooks", ()))])
+            _check_measures_nothing(statistics)
             ids, gradients = cast(StepIdsOnServers, tables.ids), tables.gradients
         together = synchronize(self.workers, engine, ids, gradients, spec.train_op, step)
         return BuiltUpdate(spec._replace(train_op=together.train_op), None, (together.hook,))

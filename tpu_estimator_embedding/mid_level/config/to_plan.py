@@ -187,6 +187,6 @@ class _LearningRates:
         if not callable(rate):
             return float(rate)
         checks.check_takes([], f"learning_rate of the optimizer of table {table!r}", rate,
-                           "Pass a schedule of the step as `lambda: schedule(step)`, where step "
-                           "is a tf.Variable that counts.")
+                           "Pass a schedule of the step as `lambda: schedule(step)`, where step is "
+                           "a tf.Variable that counts the steps.")
         return self._functions.setdefault(rate, lambda step: rate())

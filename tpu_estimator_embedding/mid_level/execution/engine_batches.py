@@ -10,12 +10,11 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    prepare_replicas,
-)
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.engine.stacked_activations import stack_gradients
 from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengths
 from tpu_estimator_embedding.mid_level.execution import replica_activations
@@ -31,8 +30,6 @@ from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.ops.ordering import when
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
-
-_HOST = "/device:CPU:0"
 
 Values = Mapping[str, Any]  # path of a feature -> ids, weights, activations or gradients
 
@@ -53,7 +50,7 @@ class EngineBatches:
         self.layout = layout
         self._num_replicas, self._update_count = num_replicas, update_count
         self._engine = PartitionedEmbedding(self.plan, variables)
-        self._can_train = all(table.optimizer for table in plan.tables)
+        self._can_train = not plan.tables_without_optimizer
         self._is_on_servers = is_cluster(strategy)
         check_kernels(self.plan, strategy)
         batch = self._example_batch()
@@ -71,15 +68,15 @@ class EngineBatches:
             training: whether gradients will follow.
             is_optional: whether gradients may be missing although training is True.
         """
-        with tf.device(_HOST):
+        with tf.device(THIS_PROCESS):
             datas = [{path: feature_data(path, ids[path], weights[path], self.layout)
                       for path in ids} for ids, weights in replicas]
-            self._waiting.enqueue(self._shard(datas), training, is_optional=is_optional)
+            self._waiting.enqueue(self._prepare(datas), training, is_optional=is_optional)
         return [None] * self._num_replicas
 
     def dequeue(self) -> list[dict[str, Tensor]]:
         """Returns the activations of each replica's features."""
-        with tf.device(_HOST):
+        with tf.device(THIS_PROCESS):
             batch = self._waiting.dequeue()
             ids = batch.ids
             if self._delayed:
@@ -97,7 +94,7 @@ class EngineBatches:
 
     def apply_gradients(self, gradients: Sequence[Mapping[str, Tensor]]) -> list[None]:
         """Updates the tables with the gradients of each replica's activations."""
-        with tf.device(_HOST):
+        with tf.device(THIS_PROCESS):
             ids = self._waiting.held()
             update = self._engine.step_gradients(
                 stack_gradients(self.plan, gradients), self._update_count.next())
@@ -110,7 +107,7 @@ class EngineBatches:
 
     def drop(self) -> None:
         """Drops the batches that were enqueued, and the one that waits for gradients."""
-        with tf.device(_HOST):
+        with tf.device(THIS_PROCESS):
             self._waiting.drop()
 
     def record_measures(self, recorder: MeasureRecorder) -> None:
@@ -119,26 +116,26 @@ class EngineBatches:
 
     def complete(self) -> None:
         """Applies the delayed update, now or when the current graph runs."""
-        with tf.device(_HOST):
+        with tf.device(THIS_PROCESS):
             self._complete()
 
     @contextlib.contextmanager
     def completed(self) -> Iterator[None]:
         """Applies the delayed update within the context only; eager."""
-        with tf.device(_HOST), (self._delayed.applied(self._engine) if self._delayed
-                                else contextlib.nullcontext()):
+        with tf.device(THIS_PROCESS), (self._delayed.applied(self._engine) if self._delayed
+                                       else contextlib.nullcontext()):
             yield
 
     def forget(self) -> None:
         """Drops the delayed update, because the tables are restored."""
         if self._delayed:
-            with tf.init_scope(), tf.device(_HOST):
+            with tf.init_scope(), tf.device(THIS_PROCESS):
                 self._delayed.drop()
 
     def _complete(self) -> Tensor | None:
         return self._delayed.apply(self._engine) if self._delayed else None
 
-    def _shard(self, datas: Sequence[EnqueueDatas]) -> StepIds:
+    def _prepare(self, datas: Sequence[EnqueueDatas]) -> StepIds:
         return prepare_replicas(self.plan, [(data, self.layout.batch_size) for data in datas],
                                 training=self._can_train, uniform=True,
                                 on_servers=self._is_on_servers)
@@ -150,6 +147,6 @@ class EngineBatches:
                 return EnqueueData(
                     tf.compat.v1.placeholder(tf.int64, [None]),
                     tf.compat.v1.placeholder(tf.int64, [None, 2] if length else [None]))
-            return self._shard([{path: example(length) for path, length in
+            return self._prepare([{path: example(length) for path, length in
                                  self.layout.rows_per_sample.items()}
                                 for _ in range(self._num_replicas)])

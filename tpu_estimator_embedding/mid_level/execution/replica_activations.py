@@ -61,5 +61,5 @@ def gradient_or_zeros(path: str, gradient: Tensor | tf.IndexedSlices | None,
                  sentence=f"found non-tensor type: {type(gradient)} at path {path}.")
     checks.check_with_sentence(gradient.shape.is_compatible_with(shape), "Found gradient of shape "
                       f"{gradient.shape} at path {path}. Expected shape {shape}.",
-                      "It is that of the activation.")
+                      "A gradient has the shape of its activation.")
     return tf.cast(tf.ensure_shape(gradient, shape), tf.float32)

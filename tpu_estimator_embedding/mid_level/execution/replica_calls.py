@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.mid_level.execution.servers import is_cluster
 from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.ops.autograph import not_converted
@@ -38,7 +39,7 @@ class ReplicaCalls:
         self.scoped_strategy = self.strategy if tf.distribute.has_strategy() else None
         self.count = self.strategy.num_replicas_in_sync
         self.devices = (self.strategy.extended.worker_devices if tf.distribute.has_strategy()
-                        else ("/device:CPU:0",))
+                        else (THIS_PROCESS,))
         if (getattr(self.strategy.extended, "_num_workers", 1) > 1
                 and not is_cluster(self.strategy)):
             raise RuntimeError(checks.complaint(

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,9 +15,8 @@ from tensorflow.python.trackable import data_structures
 from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS, beside
-from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.engine.variables import TableVariables, create_variables, default_names
 from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
@@ -54,7 +53,8 @@ class ShardedTable(ShardedVariable):
 
 
 def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, SlotVariableCreationFn],
-                  strategy: tf.distribute.Strategy | None = None) -> dict[str, TableVariables]:
+                  strategy: tf.distribute.Strategy | None = None,
+                  creator: Callable[..., tf.Variable] | None = None) -> dict[str, TableVariables]:
     """Creates the variables of a plan, once, outside of any strategy and any function.
 
     Keras 2 only compiles models whose variables belong to the current strategy, and its optimizers
@@ -65,6 +65,7 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, SlotVariable
         plan: the tables.
         slot_functions: table name -> its slot_variable_creation_fn.
         strategy: the strategy under which the tables are used; None for the default one.
+        creator: for `tf.variable_creator_scope`; None creates a tf.Variable.
 
     Returns:
         Table name -> variables.
@@ -72,7 +73,8 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, SlotVariable
     Raises:
         ValueError: if a slot_variable_creation_fn does not return the expected slots.
     """
-    with outside_strategies():
+    with outside_strategies(), (
+            tf.variable_creator_scope(creator) if creator else contextlib.nullcontext()):
         bare = dataclasses.replace(plan, tables=tuple(
             dataclasses.replace(table, optimizer=None) if table.name in slot_functions else table
             for table in plan.tables))
@@ -166,7 +168,17 @@ class UpdateCount:
 
 
 class TrackedTables(tf.__internal__.tracking.Trackable):
-    """Tables and slots; delayed updates are applied before tables are read or saved."""
+    """Tables and slots; delayed updates are applied before tables are read or saved.
+
+    For subclasses:
+
+    * `_plan`, `_tables` (name -> TableConfig), `_strategy` and `_update_count` are what the
+      constructor got or made of it.
+    * `_build_tables` returns the variables and creates them first if need be. `_variables` and
+      `_saved`, their names in checkpoints, are empty until then. `_building` is the lock to hold
+      while anything else is created.
+    * Override `_complete` and `_forget` if updates are delayed.
+    """
 
     def __init__(self, plan: EmbeddingPlan, tables: Mapping[str, TableConfig],
                  optimizer: TableOptimizer | None, strategy: tf.distribute.Strategy | None):

@@ -28,11 +28,11 @@ CAPACITY = 16  # batches that may be enqueued before they are dequeued
 
 NO_GRADIENTS = (
     "`apply_gradients` must be called for every batch that was enqueued with training=True and "
-    "dequeued, before the next dequeue. Call it, or drop_batches() to drop the batches that wait; "
+    "dequeued, before the next dequeue. Call it, or drop_batches() to drop the pending batches; "
     "pass training=False to enqueue if no gradients will follow.")
 FULL = (f"`enqueue` must be followed by dequeue, got {CAPACITY} batches that were not "
         "dequeued.")
-EMPTY = "`dequeue` must come after enqueue, got no enqueued batch."
+NOTHING_ENQUEUED = "`dequeue` must come after enqueue, got no enqueued batch."
 NOT_TRAINING = (
     "`apply_gradients` must come, once, after the dequeue of a batch that was enqueued with "
     "training=True.")
@@ -73,13 +73,13 @@ class TensorPack:
             optional=packed, output_types=self._dtypes, output_shapes=self._shapes))
 
 
-def empty() -> Tensor:
+def empty_pack() -> Tensor:
     """Returns an empty scalar of dtype variant."""
     return tf.raw_ops.OptionalNone()
 
 
-class WaitingBatch(NamedTuple):
-    """A batch that was dequeued.
+class EnqueuedBatch(NamedTuple):
+    """A batch that was enqueued: its ids, and whether gradients will follow.
 
     Attributes:
         ids: the ids to look up.
@@ -113,14 +113,14 @@ class PendingBatches(Protocol):
             RuntimeError: if the buffer is full.
         """
 
-    def dequeue(self) -> WaitingBatch:
+    def dequeue(self) -> EnqueuedBatch:
         """Removes and returns the batch that was enqueued first.
 
         Raises:
             RuntimeError: if the gradients of a looked-up batch are missing, or there is no batch.
         """
 
-    def hold(self, batch: WaitingBatch) -> None:
+    def hold(self, batch: EnqueuedBatch) -> None:
         """Keeps a looked-up batch until its gradients arrive."""
 
     def held(self) -> StepIds:
@@ -147,7 +147,7 @@ class WaitingBatches:
         """Creates buffers for batches with the structure, dtypes and shapes of `batch`."""
         self._enqueued = TensorQueue((batch, tf.constant(NEVER)), capacity=CAPACITY)
         self._pack = TensorPack(batch)
-        self._looked_up = tf.Variable(empty(), trainable=False)
+        self._looked_up = tf.Variable(empty_pack(), trainable=False)
         self._use = tf.Variable(NEVER, trainable=False)  # of the batch that was looked up
 
     def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
@@ -156,16 +156,16 @@ class WaitingBatches:
                 self._enqueued.size() < CAPACITY, FULL, RuntimeError)):
             self._enqueued.enqueue((batch, tf.constant(_use(training, is_optional))))
 
-    def dequeue(self) -> WaitingBatch:
+    def dequeue(self) -> EnqueuedBatch:
         """Removes and returns the batch that was enqueued first."""
         size = self._enqueued.size()  # after what the same function has enqueued before
         with (tf.control_dependencies([size]),
               tf.control_dependencies(require(
                   self._use.read_value() != ALWAYS, NO_GRADIENTS, RuntimeError)),
-              tf.control_dependencies(require(size > 0, EMPTY, RuntimeError))):
-            return WaitingBatch(*self._enqueued.dequeue())
+              tf.control_dependencies(require(size > 0, NOTHING_ENQUEUED, RuntimeError))):
+            return EnqueuedBatch(*self._enqueued.dequeue())
 
-    def hold(self, batch: WaitingBatch) -> None:
+    def hold(self, batch: EnqueuedBatch) -> None:
         """Keeps a looked-up batch until its gradients arrive."""
         self._looked_up.assign(self._pack.pack(batch.ids), read_value=False)
         self._use.assign(batch.use, read_value=False)
@@ -178,7 +178,7 @@ class WaitingBatches:
 
     def release(self) -> None:
         """Removes the looked-up batch, whose gradients are about to be applied."""
-        self._looked_up.assign(empty(), read_value=False)
+        self._looked_up.assign(empty_pack(), read_value=False)
         self._use.assign(NEVER, read_value=False)
 
     def drop(self) -> None:
@@ -190,9 +190,9 @@ class WaitingBatches:
 
 @dataclasses.dataclass
 class _OfFunction:
-    enqueued: collections.deque[WaitingBatch] = dataclasses.field(
+    enqueued: collections.deque[EnqueuedBatch] = dataclasses.field(
         default_factory=collections.deque)
-    looked_up: WaitingBatch | None = None
+    looked_up: EnqueuedBatch | None = None
 
 
 class FunctionBatches:
@@ -214,18 +214,18 @@ class FunctionBatches:
         here = self._here()
         if len(here.enqueued) >= CAPACITY:
             raise RuntimeError(FULL)
-        here.enqueued.append(WaitingBatch(batch, _use(training, is_optional)))
+        here.enqueued.append(EnqueuedBatch(batch, _use(training, is_optional)))
 
-    def dequeue(self) -> WaitingBatch:
+    def dequeue(self) -> EnqueuedBatch:
         """Removes and returns the batch that was enqueued first."""
         here = self._here()
         if here.looked_up is not None and here.looked_up.use == ALWAYS:
             raise RuntimeError(NO_GRADIENTS)
         if not here.enqueued:
-            raise RuntimeError(EMPTY + _IN_ONE_FUNCTION)
+            raise RuntimeError(NOTHING_ENQUEUED + _IN_ONE_FUNCTION)
         return here.enqueued.popleft()
 
-    def hold(self, batch: WaitingBatch) -> None:
+    def hold(self, batch: EnqueuedBatch) -> None:
         """Keeps a looked-up batch until its gradients arrive."""
         self._here().looked_up = batch if batch.use != NEVER else None
         self._forget_if_empty()

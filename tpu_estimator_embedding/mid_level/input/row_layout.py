@@ -76,7 +76,7 @@ def resolve(shapes: Mapping[str, OutputShape]) -> RowLayout:
                 "Batch with drop_remainder=True, or call build(per_replica_batch_size=...) "
                 "before the first enqueue."))
         checks.check(0 not in shape.dims, f"batch of feature {path!r}", "have at least 1 sample",
-                     list(shape.dims), "An empty batch does not say what later batches hold.")
+                     list(shape.dims), "An empty batch does not determine the shape of later ones.")
     return RowLayout(known)
 
 

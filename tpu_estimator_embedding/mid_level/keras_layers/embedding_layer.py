@@ -190,7 +190,7 @@ class _EmbeddingLayer(_Layer):
             RuntimeError: if they were applied before.
         """
         checks.check(len(gradients) == 1 and gradients[0] is not None, "gradients",
-                     "those of the layer's trainable_variables", gradients)
+                     "a list of one gradient, that of the layer's trainable variable", gradients)
         self._tables.apply_gradients(gradients[0])
 
     def build(self, input_shape: object = None) -> None:

@@ -62,6 +62,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.pending_updates import (
     PendingUpdates,
     kind_of,
 )
+from tpu_estimator_embedding.mid_level.keras_layers.table_variable import creator
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.autograph import not_converted
@@ -101,7 +102,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self.tables = named_tables(feature_config)
         self._plan = to_plan(feature_config, optimizer, pipelined=pipelined,
                              table_multipliers=table_multipliers)
-        self._can_train = all(table.optimizer for table in self._plan.tables)
+        self._can_train = not self._plan.tables_without_optimizer
         self._replicas, self._batch_size = ReplicaCalls(), batch_size
         check_no_cluster(self._replicas.strategy, "Embedding layers")
         if batch_size is not None:
@@ -112,7 +113,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self._delayed: dict[tuple[object, ...], tuple[DelayedUpdate, ExportableEmbedding]] = {}
         self._has_graphs_for_inference = False
         self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer),
-                                    self._replicas.scoped_strategy)
+                                    self._replicas.scoped_strategy, creator(self.complete))
         self._update_count = UpdateCount(self._plan)
         self.variables = children(self._parts) | self._update_count.children
         for name, variable in self.variables.items():
@@ -401,9 +402,9 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         if key not in self._delayed:
             if self._has_graphs_for_inference and trains:
                 _LOG.warning(
-                    "A pipelined layer is trained with other shapes of features than a function "
-                    "that was traced for inference: that function misses the last update. Read "
-                    "`embedding_tables` before it runs, or trace it later.")
+                    "A pipelined layer is trained with feature shapes that differ from those of a "
+                    "function that was traced for inference: that function misses the last update. "
+                    "Read `embedding_tables` before it runs, or trace it later.")
             with outside_strategies():
                 example = _example(plan, [batch] * self._replicas.count,
                                    portable=not is_native)

@@ -43,15 +43,16 @@ _MOST = 2**62  # backward passes
 _ROUNDS = 1024  # that are distinguished
 _LARGEST = 2.0 ** 18  # factor of a gradient; a gradient divided by its norm has about 1 / UNIT
 
-GONE = ("An optimizer was given gradients of a Keras layer's tables that no longer wait for it: "
+GONE = ("An optimizer received gradients of a Keras layer's tables that are no longer pending: "
         f"they were applied before, come from more than {SLOTS} backward passes, from one more "
         f"than {_KEPT} before a later update or from a jacobian, or were divided by their norm. "
         "Give each gradient to one optimizer, once, and change it by linear operations only.")
-CHANGED = ("The trainable variable of a Keras layer of tables must stay 0, and was changed without "
-           "its tables. Give its gradient to `apply_gradients` of an optimizer of the layer's "
-           "Keras or of tf.compat.v1.train, or to `apply_gradients` of the layer.")
-OTHER_SHAPES = ("One update must be of lookups whose activations have the same shapes, except for "
-                "the batch size. Give each shape its own tape, and `apply_gradients`.")
+CHANGED = ("The trainable variable of a Keras layer of tables must stay 0, but was changed without "
+           "an update of its tables. Give its gradient to `apply_gradients` of an optimizer of the "
+           "layer's Keras or of tf.compat.v1.train, or to `apply_gradients` of the layer. If it is "
+           "NaN, the optimizer or its learning rate made it so, as tf_keras's Nadam does.")
+OTHER_SHAPES = ("All lookups of one update must have activations of the same shapes, except for "
+                "the batch size. Use a separate tape and `apply_gradients` for each shape.")
 
 
 Kind = Hashable  # what lookups have in common whose gradients wait in one queue

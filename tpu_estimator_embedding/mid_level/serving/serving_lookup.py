@@ -66,7 +66,7 @@ def serving_embedding_lookup(inputs: Structure, weights: Structure,
     for path, _ in leaves:
         table = features[path].table
         checks.check(table in tables, "tables", f"have the table of feature {path!r}, {table}",
-                     [*tables], "Pass the very TableConfig of feature_config as the key.")
+                     [*tables], "Use the same TableConfig object as in feature_config as the key.")
     flat_weights: list[Ids | None] = [None] * len(leaves)
     if weights is not None:
         tf.nest.assert_same_structure(inputs, weights)

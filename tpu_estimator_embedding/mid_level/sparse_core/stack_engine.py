@@ -129,8 +129,7 @@ class StackEngine:
         self._of_features = self._of_stack_features if pipelined else {
             name: of_features(name, plan_of_tables(stacks, name)) for name in stacks.stacks}
         # The ids of several replicas are prepared together, when all gradients are known.
-        self._prepares = num_replicas == 1 and all(
-            table.optimizer for table in stacks.plan.tables)
+        self._prepares = num_replicas == 1 and not stacks.plan.tables_without_optimizer
         self._delayed: dict[str, DelayedUpdate] = {}
         if pipelined:
             with outside_strategies():

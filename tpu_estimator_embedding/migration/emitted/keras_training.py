@@ -153,7 +153,7 @@ class KerasTraining:
             if isinstance(layer, keras.layers.BatchNormalization) and len(layer.input.shape) > 3:
                 raise NotImplementedError(
                     f"{layer.name} normalizes an input of {len(layer.input.shape)} dimensions. "
-                    "TensorFlow has another variance there, by Bessel's correction: reshape it to "
+                    "TensorFlow applies Bessel's correction to the variance there: reshape it to "
                     "two dimensions, or stay at --to tf2.")
         self.model.set_functions(self._loss_of, self._metric_values, self._new_metrics(),
                                  self.params)

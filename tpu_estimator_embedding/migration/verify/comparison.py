@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import tpu_estimator_embedding
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.report import describe_comparison, format_table
+from tpu_estimator_embedding.migration.stages import STAGES
 from tpu_estimator_embedding.migration.verify import life, plan_values, recording, steps
 from tpu_estimator_embedding.migration.verify.recording import (
     ESTIMATOR,
@@ -26,7 +28,7 @@ from tpu_estimator_embedding.migration.verify.steps import Step
 _MODULE = f"{tpu_estimator_embedding.__name__}.migration.verify.recorded_run"
 _LAST_LINES = 15
 # Stage of `migrate` -> kind of training that its programs have.
-_KINDS = {"imports": ESTIMATOR, "tf2": TF2, "layers": TF2, "keras3": KERAS3}
+_KINDS = dict(zip(STAGES, (ESTIMATOR, TF2, TF2, KERAS3), strict=True))
 _CONFIG_FILE = "embedding_config.py"
 
 
@@ -253,57 +255,86 @@ def _check_stage(migrated: pathlib.Path, kind: str, to: str | None) -> None:
     if is_left or to is not None and kind != _KINDS[to]:
         trains = {ESTIMATOR: "a TPUEstimator, which is the stage imports",
                   TF2: "with TensorFlow 2", KERAS3: "a KerasTraining, which is the stage keras3"}
-        expected = f"`--to {to}`" if to else f"{_CONFIG_FILE} beside it, which is of a later stage"
+        expected = f"`--to {to}`" if to else f"{_CONFIG_FILE} beside it, a file of later stages"
         raise FailedRunError(
-            f"{migrated} trains {trains[kind]}, and not what {expected} means, so it was not "
-            "compared. The report of `migrate` says why. To compare the program as it is, give "
+            f"{migrated} was not compared: it trains {trains[kind]}, which does not match "
+            f"{expected}. The report of `migrate` says why. To compare the program as it is, give "
             f"--to {next(one for one in _KINDS if _KINDS[one] == kind)}.")
 
 
 def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: RecordedResult, *,
                  rtol: float, atol: float | None) -> Verification:
     """Compares two recorded runs, by their directories and results."""
-    # Not above: `verify --help` does not need TensorFlow.
-    from tpu_estimator_embedding.migration.verify import evaluation
     is_other = b.stage != ESTIMATOR  # which restores no checkpoint of a TPUEstimator by itself
+    inputs, notes = _compare_inputs(a, b)
+    if is_other and a.num_replicas > 1:
+        notes = (*notes, f"the legacy program reports the loss of one of {a.num_replicas} "
+                 "replicas, so losses were not compared")
+    if any(a.losses) and b.losses and set(b.losses) == {None}:
+        notes = (*notes, "verify saw no loss of the migrated program, so losses were not compared")
+    plans = plan_values.of_tables(a.plan, b.plan) if is_other else (a.plan, b.plan)
+    evaluated = _compare_evaluation(a, b, rtol, atol)
+    predicted = _compare_predictions(old, new, b, rtol, atol)
+    found = Verification(
+        configuration=(*_compare_plans(*plans), *b.differences, *_other_order(a, b)),
+        inputs=inputs, evaluation=evaluated.differences,
+        notes=(*a.notes, *notes, *(note for note in b.notes if note not in a.notes)),
+        steps=tuple(_compare_steps(old, a, new, b, rtol, atol)),
+        results=evaluated.names, prediction=predicted.differences, predicted=predicted.names,
+        after=_compare_after(old, new, b, rtol, atol), again=min(len(a.again), len(b.again)),
+        not_compared=_not_compared(a, b), stages=(a.stage, b.stage))
+    if len(b.losses) < len(a.losses) and b.losses and found.agree:
+        raise FailedRunError(_too_few_steps(a, b))
+    return found
+
+
+def _compare_steps(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: RecordedResult,
+                   rtol: float, atol: float | None) -> list[Step]:
+    """Compares the steps that both programs have; step 0 of an Estimator only."""
+    is_other = b.stage != ESTIMATOR
     compared = [] if is_other else [
         steps.compare_values(0, old / INITIAL, new / INITIAL, rtol, atol)]
     is_first_whole = len(a.losses) == len(b.losses)
     losses = zip((*a.losses, *a.again) if is_first_whole else a.losses,
                  (*b.losses, *b.again) if is_first_whole else b.losses, strict=False)
-    compared += [steps.compare_step(
+    return compared + [steps.compare_step(
         step, old, new, (None if is_other and a.num_replicas > 1 else loss[0], loss[1]),
         rtol, atol,
         excused=lambda name: is_other)  # those of a later stage are in its `differences`
         for step, loss in enumerate(losses, start=1)]
-    inputs, notes = _compare_inputs(a, b)
-    if is_other and a.num_replicas > 1:
-        notes = (*notes, f"the legacy program reports the loss of one of {a.num_replicas} "
-                 "replicas, so losses were not compared")
-    plans = plan_values.of_tables(a.plan, b.plan) if is_other else (a.plan, b.plan)
-    evaluated: tuple[str, ...] = ()
-    if a.evaluation and b.evaluation is not None:
-        evaluated = evaluation.differences(a.evaluation, b.evaluation, rtol, atol)
-    elif a.evaluation and b.failure:
-        evaluated = (f"the migrated program ended before its evaluation: {b.failure}",)
-    rows = [evaluation.load_rows(one) for one in (old, new)]
-    predicted: tuple[str, ...] = ()
-    if rows[0] is not None and rows[1] is not None:
-        predicted = evaluation.row_differences(rows[0], rows[1], rtol, atol)
-    elif rows[0] is not None and b.failure:
-        predicted = (f"the migrated program ended before its prediction: {b.failure}",)
-    if any(a.losses) and b.losses and set(b.losses) == {None}:
-        notes = (*notes, "verify saw no loss of the migrated program, so losses were not compared")
-    found = Verification(
-        (*_compare_plans(*plans), *b.differences, *_other_order(a, b)), inputs, evaluated,
-        (*a.notes, *notes, *(note for note in b.notes if note not in a.notes)), tuple(compared),
-        tuple(sorted(a.evaluation or ())) if b.evaluation is not None else (),
-        predicted, tuple(sorted(rows[0][0])) if rows[0] and rows[1] is not None else (),
-        _compare_after(old, new, b, rtol, atol), min(len(a.again), len(b.again)),
-        _not_compared(a, b), (a.stage, b.stage))
-    if len(b.losses) < len(a.losses) and b.losses and found.agree:
-        raise FailedRunError(_too_few_steps(a, b))
-    return found
+
+
+class _Outcome(NamedTuple):
+    """How the outcomes of a phase differ, and the names of those that were compared."""
+
+    differences: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def _compare_evaluation(a: RecordedResult, b: RecordedResult, rtol: float,
+                        atol: float | None) -> _Outcome:
+    # Not above: `verify --help` does not need TensorFlow.
+    from tpu_estimator_embedding.migration.verify import evaluation
+    if not a.evaluation:
+        return _Outcome()
+    if b.evaluation is not None:
+        return _Outcome(evaluation.differences(a.evaluation, b.evaluation, rtol, atol),
+                        tuple(sorted(a.evaluation)))
+    return _Outcome((f"the migrated program ended before its evaluation: {b.failure}",)
+                    if b.failure else ())
+
+
+def _compare_predictions(old: pathlib.Path, new: pathlib.Path, b: RecordedResult, rtol: float,
+                         atol: float | None) -> _Outcome:
+    from tpu_estimator_embedding.migration.verify import evaluation  # as above
+    legacy, migrated = (evaluation.load_rows(one) for one in (old, new))
+    if legacy is None:
+        return _Outcome()
+    if migrated is not None:
+        return _Outcome(evaluation.row_differences(legacy, migrated, rtol, atol),
+                        tuple(sorted(legacy[0])) if legacy else ())
+    return _Outcome((f"the migrated program ended before its prediction: {b.failure}",)
+                    if b.failure else ())
 
 
 def _compare_after(old: pathlib.Path, new: pathlib.Path, b: RecordedResult, rtol: float,
@@ -373,11 +404,11 @@ def _compare_inputs(a: RecordedResult,
                 f"{list(b.inputs)}",), ()
     if b.stage == TF2 and not a.is_seedless:
         return (), ("the legacy input_fn gives batches that depend on the seed, from which TF2 "
-                    "draws other random numbers, so the values of the migrated one were not "
+                    "draws different random numbers, so the values of the migrated one were not "
                     "compared with them",)
     if not a.is_repeatable:
-        return (), ("the legacy input_fn gives other batches each time it is read, so the values "
-                    "of the migrated one were not compared with them",)
+        return (), ("the legacy input_fn gives different batches each time it is read, so the "
+                    "values of the migrated one were not compared with them",)
     for call, (old, new) in enumerate(zip(a.digests, b.digests, strict=True)):
         for batch, (left, right) in enumerate(zip(old, new, strict=False)):
             if left != right:

@@ -230,7 +230,7 @@ class Counterparts:
                     name.startswith(f"{other}/") for other in self._reference.result.trainable)
                 text = f"variable {name!r} has no counterpart"
                 (self.notes if is_slot else self.missing).append(
-                    text if is_slot else f"{text}; --names says which one it is")
+                    text if is_slot else f"{text}; name it with --names")
         return found
 
     def _pair_by_shape(self, found: dict[str, tf.Variable], others: list[tf.Variable]) -> None:

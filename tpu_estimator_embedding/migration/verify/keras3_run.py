@@ -294,8 +294,7 @@ class Keras3Run:
             if name in legacy.of_hooks or _is_slot(name, legacy):
                 notes.append(f"variable {name!r} has no counterpart")
             else:
-                differences.append(f"variable {name!r} has no counterpart; --names says which one "
-                                   "it is")
+                differences.append(f"variable {name!r} has no counterpart; name it with --names")
         return tuple(notes), tuple(differences)
 
     # Every step.

@@ -12,18 +12,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib.abc
-import importlib.util
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.migration.verify.after_import import after_import
 from tpu_estimator_embedding.migration.verify.estimator_run import SEED, EstimatorRun
 from tpu_estimator_embedding.migration.verify.keras3_run import RUNTIME, Keras3Run
 from tpu_estimator_embedding.migration.verify.recording import RecordingSettings, TrainedError
@@ -32,49 +29,15 @@ from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
-
-@contextlib.contextmanager
-def after_import(name: str, function: Callable[[], None]) -> Iterator[None]:
-    """Calls a function now if the module is imported, otherwise when it is.
-
-    Importing it earlier than the program does may have effects: tensorflow_estimator, for
-    example, decides which Keras version layers use.
-    """
-    if name in sys.modules:
-        function()
-        yield
-        return
-    finder = _Finder(name, function)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):  # it was imported
-            sys.meta_path.remove(finder)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, name: str, function: Callable[[], None]) -> None:
-        self._name, self._function = name, function
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None,
-                  target: ModuleType | None = None) -> ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                self._function()
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 _ESTIMATOR = "tpu_estimator_embedding.estimator.tpu_estimator"
+
+
+class _Runs(NamedTuple):
+    """What follows programs of each kind; a legacy program is of the first."""
+
+    estimator: EstimatorRun
+    tf2: TF2Run | None
+    keras3: Keras3Run | None
 
 
 def run(settings: RecordingSettings) -> None:
@@ -87,48 +50,55 @@ def run(settings: RecordingSettings) -> None:
     random.seed(SEED)
     np.random.seed(SEED)
     failure = ""
-    estimator_run = EstimatorRun(settings)
-    tf2_run = TF2Run(settings) if settings.reference else None
-    keras3_run = Keras3Run(settings) if settings.reference else None
-    runs = [one for one in (estimator_run, tf2_run, keras3_run) if one is not None]
+    runs = _Runs(EstimatorRun(settings), TF2Run(settings) if settings.reference else None,
+                 Keras3Run(settings) if settings.reference else None)
     with contextlib.ExitStack() as stack:
-        of_tf2 = stack.enter_context(contextlib.ExitStack())
-
-        def watch_keras3() -> None:
-            assert keras3_run is not None
-            of_tf2.close()  # the batches of `fit` and its updates are seen in other ways
-            stack.enter_context(keras3_run.following())
-
-        def set_up() -> None:
-            if settings.is_legacy:
-                ProgramSetup(settings.is_tf1)()
-            for row in patch_table.SAVERS:  # its checkpoints record table layouts
-                patch.apply(row)
-            stack.enter_context(after_import(
-                _ESTIMATOR, lambda: stack.enter_context(estimator_run.following())))
-            if tf2_run:
-                tf.random.set_seed(SEED)
-                of_tf2.enter_context(tf2_run.following())
-                stack.enter_context(after_import(RUNTIME, watch_keras3))
-                for module in tf2_run.trainers:
-                    stack.enter_context(after_import(module, functools.partial(
-                        lambda name: stack.enter_context(tf2_run.watching_trainer(name)), module)))
-
         try:
-            program_runner.run_file(settings.program, settings.arguments, set_up)
+            program_runner.run_file(settings.program, settings.arguments,
+                                    lambda: _set_up(settings, runs, stack))
         except BaseException as error:
-            if not any(one.result for one in runs):
+            if not any(one.result for one in runs if one):
                 raise
             failure = _failure(error)
         for one in runs:
-            one.finish()
-    results = [dataclasses.replace(one.result, failure=failure) for one in runs if one.result]
+            if one:
+                one.finish()
+    results = [dataclasses.replace(one.result, failure=failure)
+               for one in runs if one and one.result]
     if not results:
         raise NoEstimatorError(
             f"{settings.program} ended before a TPUEstimator with an embedding_config_spec has "
-            "trained" + (", or tables of TF2 have, on batches of a tf.data.Dataset" if tf2_run
+            "trained" + (", or tables of TF2 have, on batches of a tf.data.Dataset" if runs.tf2
                          else "") + ". The program's arguments come after `--`.")
     results[0].save(settings.directory)
+
+
+def _set_up(settings: RecordingSettings, runs: _Runs, stack: contextlib.ExitStack) -> None:
+    """Sets up the process of a program, and lets runs follow what it imports."""
+    of_tf2 = stack.enter_context(contextlib.ExitStack())
+    if settings.is_legacy:
+        ProgramSetup(settings.is_tf1)()
+    for row in patch_table.SAVERS:  # its checkpoints record table layouts
+        patch.apply(row)
+    stack.enter_context(after_import(
+        _ESTIMATOR, lambda: stack.enter_context(runs.estimator.following())))
+    if runs.tf2 and runs.keras3:
+        _follow_tf2(runs.tf2, runs.keras3, stack, of_tf2)
+
+
+def _follow_tf2(tf2: TF2Run, keras3: Keras3Run, stack: contextlib.ExitStack,
+                of_tf2: contextlib.ExitStack) -> None:
+    """Follows a program as one with its own training loop, until it imports `keras_training`."""
+    def watch_keras3() -> None:
+        of_tf2.close()  # the batches of `fit` and its updates are seen in other ways
+        stack.enter_context(keras3.following())
+
+    tf.random.set_seed(SEED)
+    of_tf2.enter_context(tf2.following())
+    stack.enter_context(after_import(RUNTIME, watch_keras3))
+    for module in tf2.trainers:
+        stack.enter_context(after_import(module, functools.partial(
+            lambda name: stack.enter_context(tf2.watching_trainer(name)), module)))
 
 
 def _failure(error: BaseException | None) -> str:

@@ -88,65 +88,74 @@ def call(function: Callable[[np.ndarray], object], value: object) -> None:
 @contextlib.contextmanager
 def watching(found: list[WatchedTables]) -> Iterator[None]:
     """Adds the tables of every new TPUEmbedding and Keras layer to `found`."""
-    of: dict[int, WatchedTables] = {}
-
-    def add(holder: tpu_embedding.TPUEmbedding | layer_tables.LayerTables,
-            tables: WatchedTables) -> None:
-        of[id(holder)] = tables
-        found.append(tables)
-        holder.kept_alive_by_verify = tables  # so that no other object gets this id
-
-    def made_embedding(original: Callable[..., None], self: tpu_embedding.TPUEmbedding,
-                       *args: object, **kwargs: object) -> None:
-        original(self, *args, **kwargs)
-
-        def forget() -> None:
-            if self._batches:
-                self._batches.forget()
-
-        add(self, WatchedTables(
-            self._plan, lambda: table_variables.children(self._variables or {}), forget,
-            _features(self._plan), self._replicas.count))
-
-    def dequeue(original: Callable[..., Structure], self: tpu_embedding.TPUEmbedding,
-                *args: object, **kwargs: object) -> Structure:
-        activations = original(self, *args, **kwargs)
-        of[id(self)].lookup(dict(named_values(activations)))
-        return activations
-
-    def apply_gradients(original: Callable[..., None], self: tpu_embedding.TPUEmbedding,
-                        *args: object, **kwargs: object) -> None:
-        original(self, *args, **kwargs)
-        of[id(self)].update()
-
-    def made_layer(original: Callable[..., None], self: layer_tables.LayerTables,
-                   *args: object, **kwargs: object) -> None:
-        original(self, *args, **kwargs)
-        add(self, WatchedTables(self._plan, lambda: self.variables, lambda: [
-            delayed.drop() for delayed, _ in self._delayed.values()], _features(self._plan),
-            self._replicas.count))
-
-    def lookup(original: Callable[..., Structure], self: layer_tables.LayerTables,
-               features: Structure, weights: Structure, carrier: object,
-               training: object, **options: object) -> Structure:
-        activations = original(self, features, weights, carrier, training, **options)
-        if training is not False:
-            of[id(self)].lookup(dict(named_values(activations)))
-        return activations
-
-    def updated(original: Callable[..., None], self: layer_tables.LayerTables, *args: object,
-                **kwargs: object) -> None:
-        original(self, *args, **kwargs)
-        of[id(self)].update()
-
+    watch = _Watch(found)
     with (intercepted(tpu_embedding.TPUEmbedding, {
-            "__init__": made_embedding, "dequeue": dequeue,
-            "apply_gradients": apply_gradients}, autograph=False),
+            "__init__": watch.make_embedding, "dequeue": watch.dequeue,
+            "apply_gradients": watch.update}, autograph=False),
           intercepted(layer_tables.LayerTables, {
-              "__init__": made_layer, "lookup": lookup, "apply_gradients": updated},
-              autograph=False)):
+              "__init__": watch.make_layer, "lookup": watch.look_up,
+              "apply_gradients": watch.update}, autograph=False)):
         yield
 
 
-def _features(plan: EmbeddingPlan) -> dict[str, str]:
-    return {feature.name: feature.table for feature in plan.features}
+class _Watch:
+    """What is called instead of the methods of objects with tables.
+
+    Args:
+        found: gets the tables of new objects.
+    """
+
+    def __init__(self, found: list[WatchedTables]) -> None:
+        self._found = found
+        # By the id of their object, which they keep alive.
+        self._of: dict[int, WatchedTables] = {}
+
+    def _add(self, holder: tpu_embedding.TPUEmbedding | layer_tables.LayerTables,
+             variables: Callable[[], Mapping[str, tf.Variable]],
+             forget: Callable[[], object]) -> None:
+        features = {feature.name: feature.table for feature in holder._plan.features}
+        tables = WatchedTables(
+            holder._plan, variables, forget, features, holder._replicas.count)
+        self._of[id(holder)] = tables
+        self._found.append(tables)
+
+    def make_embedding(self, original: Callable[..., None],
+                       embedding: tpu_embedding.TPUEmbedding, *args: object,
+                       **kwargs: object) -> None:
+        """Constructs a TPUEmbedding."""
+        original(embedding, *args, **kwargs)
+
+        def forget() -> None:
+            if embedding._batches:
+                embedding._batches.forget()
+
+        self._add(embedding, lambda: table_variables.children(embedding._variables or {}), forget)
+
+    def make_layer(self, original: Callable[..., None], layer: layer_tables.LayerTables,
+                   *args: object, **kwargs: object) -> None:
+        """Constructs the tables of a Keras layer."""
+        original(layer, *args, **kwargs)
+        self._add(layer, lambda: layer.variables, lambda: [
+            delayed.drop() for delayed, _ in layer._delayed.values()])
+
+    def dequeue(self, original: Callable[..., Structure], embedding: tpu_embedding.TPUEmbedding,
+                *args: object, **kwargs: object) -> Structure:
+        """Looks up activations of a TPUEmbedding."""
+        activations = original(embedding, *args, **kwargs)
+        self._of[id(embedding)].lookup(dict(named_values(activations)))
+        return activations
+
+    def look_up(self, original: Callable[..., Structure], layer: layer_tables.LayerTables,
+                features: Structure, weights: Structure, carrier: object,
+                training: object, **options: object) -> Structure:
+        """Looks up activations of a Keras layer."""
+        activations = original(layer, features, weights, carrier, training, **options)
+        if training is not False:
+            self._of[id(layer)].lookup(dict(named_values(activations)))
+        return activations
+
+    def update(self, original: Callable[..., None], holder: object, *args: object,
+               **kwargs: object) -> None:
+        """Applies gradients."""
+        original(holder, *args, **kwargs)
+        self._of[id(holder)].update()

@@ -206,7 +206,7 @@ def test_layer_of_another_name_must_be_given(runs):
     for name in ("kernel", "bias"):
         assert f"variable 'other/{name}' of the migrated program has no counterpart" in (
             found.configuration)
-        assert (f"variable 'hidden/{name}' has no counterpart; --names says which one it is"
+        assert (f"variable 'hidden/{name}' has no counterpart; name it with --names"
                 in found.configuration)
     given = runs.compared("given name of a layer")
     assert given.agree, given.to_text()

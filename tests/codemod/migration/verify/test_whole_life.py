@@ -213,6 +213,6 @@ def test_program_that_migrate_has_left_is_not_compared(tmp_path, stage, to, is_c
     if is_compared:
         comparison._check_stage(tmp_path / "new.py", stage, to)
     else:
-        with pytest.raises(comparison.FailedRunError, match="so it was not compared"):
+        with pytest.raises(comparison.FailedRunError, match="was not compared: it trains"):
             comparison._check_stage(tmp_path / "new.py", stage, to)
     comparison._check_stage(tmp_path / "other/new.py", ESTIMATOR, None)

@@ -82,7 +82,7 @@ def test_all_features_but_those_of_tables(contrib, tmp_path):
 
 @pytest.mark.parametrize("keys, error, message", [
     (["nothing"], ValueError, "`keys` must be features, which are .*got .'nothing'"),
-    (["a"], ValueError, "activations, not ids"),
+    (["a"], ValueError, "their activations, not their ids"),
     ([3], TypeError, "`keys` must be a name or a list of names, got 3")])
 def test_wrong_keys_are_errors(contrib, tmp_path, keys, error, message):
     with pytest.raises(error, match=message):
@@ -109,7 +109,7 @@ def test_name_of_a_prediction_is_an_error(contrib, tmp_path):
 
     estimator = contrib.forward_features(
         v1.estimator.Estimator(same_name, str(tmp_path), params={}), "key")
-    with pytest.raises(ValueError, match="other names than those of predictions"):
+    with pytest.raises(ValueError, match="different from the names of predictions"):
         list(estimator.predict(input_fn))
 
 

@@ -14,7 +14,7 @@ from tests.subprocesses import run_python
 from tpu_estimator_embedding.compat.contrib import contents, reasons
 from tpu_estimator_embedding.compat.contrib import modules as contrib
 from tpu_estimator_embedding.compat.contrib.missing import Missing
-from tpu_estimator_embedding.runtime import patch_tables
+from tpu_estimator_embedding.runtime import install_table
 
 tpu_estimator_embedding.install()
 
@@ -51,7 +51,7 @@ def test_every_name_of_the_table_exists():
             assert name in dir(module)
 
 
-@pytest.mark.parametrize("row", patch_tables.CONTRIB, ids=lambda row: row.path)
+@pytest.mark.parametrize("row", install_table.CONTRIB, ids=lambda row: row.path)
 def test_every_module_is_importable_under_both_forms(row):
     path, found = row.path.partition("contrib")[2].lstrip("."), {}
     if path in contents.HIDDEN:

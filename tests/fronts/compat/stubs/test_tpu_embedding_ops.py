@@ -299,7 +299,7 @@ def test_engine_is_the_last_one_made_or_configured(initialize):
 def test_ops_need_an_engine(monkeypatch):
     monkeypatch.setattr(low_level, "_configured", [])
     with pytest.raises(RuntimeError, match="`tpu_ops.recv_tpu_embedding_activations` must be called"
-                                           " after a TPUEmbedding was made, got none"):
+                                           " after a TPUEmbedding was created, got none"):
         tpu_ops.recv_tpu_embedding_activations(num_outputs=2, config=b"")
 
 
@@ -336,13 +336,13 @@ THREE = [[0, 1, 2]]
      "`embedding_indices` must be a list of 2, one for each table"),
     (lambda config: tpu_ops.enqueue_tpu_embedding_sparse_batch(
         THREE * 2, THREE * 2, THREE * 2, 0, combiners=["sum", "mean"]),
-     r"`combiners` must be those of the tables, \['sum', 'sum'\], got \['sum', 'mean'\]"),
+     r"`combiners` must be equal to .*, \['sum', 'sum'\], got \['sum', 'mean'\]"),
     (lambda config: tpu_ops.enqueue_tpu_embedding_sparse_tensor_batch(
         THREE * 4, THREE * 4, THREE * 4, [0, 0, 1, 1], 0),
      r"`table_ids` must be the table of each feature, \[0, 1, 1, 1\] in any order, got \[0, 0"),
     (lambda config: tpu_ops.enqueue_tpu_embedding_ragged_tensor_batch(
         THREE * 4, THREE * 4, THREE * 4, [0, 1, 1, 1], 0),
-     r"`max_sequence_lengths` must be those of the features .*, \[0, 0, 2, 0\], got \[0, 0, 0, 0"),
+     r"`max_sequence_lengths` must be equal to .*, \[0, 0, 2, 0\], got \[0, 0, 0, 0"),
     (lambda config: tpu_ops.enqueue_tpu_embedding_ragged_tensor_batch(
         THREE * 4, THREE * 4, THREE * 4, [0, 1, 1, 1], 0, [0, 0, 2, 0], [1, 2, 1, 1]),
      r"`num_features` must be 1 for every entry, got \[1, 2, 1, 1\]\. Enqueue an entry"),
@@ -377,7 +377,7 @@ def test_tables_that_average_need_combiners():
     batch = random_batch(np.random.default_rng(2), True)
     with tf.Graph().as_default():
         with pytest.raises(ValueError, match=(
-                r"`combiners` must be those of the tables, \['mean', 'mean'\], got None\. "
+                r"`combiners` must be equal to .* tables, \['mean', 'mean'\], got None\. "
                 r"Without combiners, the ops sum\.")):
             sparse_tensor(batch, device_ordinal=0)
         assert sparse_tensor(batch, device_ordinal=0, combiners=["mean", "mean"]) is not None

@@ -302,7 +302,7 @@ def test_error_of_the_feeding_thread_ends_the_run_that_waits(monkeypatch):
     feeder = threading.Thread(target=failing_feeder, name="feeder")
     feeder.start()
     with pytest.raises(tf.errors.AbortedError, match=(
-            "'infeed of core 0' has no batch to dequeue. The last run at the other end, of "
+            "'infeed of core 0' has no batch to dequeue. The last run at the other end, in "
             ".*failed: InvalidArgumentError")):
         take((tf.int32, []))
     feeder.join()
@@ -314,7 +314,7 @@ def test_thread_that_fed_too_little_is_named(monkeypatch):
     feeder.start()
     assert take((tf.int32, [])) == [1]
     feeder.join()
-    with pytest.raises(tf.errors.AbortedError, match="Run as many batches at both ends"):
+    with pytest.raises(tf.errors.AbortedError, match="Enqueue and dequeue the same number"):
         take((tf.int32, []))
 
 
@@ -439,5 +439,5 @@ def test_program_that_nothing_feeds_ends_with_an_error():
     program = start("tf.Session().run(value)")
     _, errors = program.communicate(timeout=120)
     assert program.returncode == 1
-    assert ("Nothing has enqueued there, and no thread is left that could. Start the thread that "
+    assert ("No thread has enqueued a batch yet, and none is left to do so. Start the thread that "
             "does before the run that waits.") in errors

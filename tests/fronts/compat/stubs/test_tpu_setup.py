@@ -14,7 +14,7 @@ import tpu_estimator_embedding
 from tests import fake_tpu
 from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_setup, tpu_system
-from tpu_estimator_embedding.runtime import patch_tables
+from tpu_estimator_embedding.runtime import install_table
 
 tpu_estimator_embedding.install()
 
@@ -293,8 +293,8 @@ def test_estimator_trains_with_the_resolver_of_a_tpu_that_is_not_there(tmp_path)
 
 
 @pytest.mark.parametrize("row", [
-    row for row in patch_tables.TPU_SYSTEM
-    if row.is_applied and patch.originals()[row].attribute != patch.NOTHING],
+    row for row in install_table.TPU_SYSTEM
+    if row in patch.originals() and patch.originals()[row].attribute != patch.NOTHING],
     ids=lambda row: row.path)
 def test_parameters_are_tensorflows(row):
     own = inspect.signature(patch.current_attribute(row), follow_wrapped=False).parameters

@@ -74,7 +74,7 @@ def test_ids_of_another_number_than_the_static_one_are_refused(tmp_path):
             return features, tf.ones([4], tf.int32)
         return input_fn_of([])(params).map(wrong)
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match="by the static shapes of the input"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as the static shapes of the input"):
         new_estimator(tmp_path, model_fn, spec=SPEC, batch_size=8).train(input_fn, max_steps=1)
 
 

@@ -203,7 +203,7 @@ def test_columns_that_would_look_up_something_else_are_refused(tmp_path, columns
 
 @pytest.mark.parametrize("change, sentence", [
     (lambda features: {**features, MASK: features["y"]},
-     f"`features` must have no key '{MASK}', which is that of a mask"),
+     f"`features` must have no key '{MASK}', which is reserved for a mask"),
     (lambda features: {"y": features["y"]},
      r"`features` must have the embedding feature 'tiny', got \['y'\]. Return it from input_fn"),
     (lambda features: {**features, "tiny": tf.zeros([8, 2], tf.int64)},
@@ -223,6 +223,6 @@ def test_sample_outside_of_the_dense_shape_is_named(tmp_path):
             indices, features["tiny"].values, features["tiny"].dense_shape)}
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"^Sample indices of feature 'tiny' "
-                       r"must be in \[0, 8\), by its dense_shape, got \[0 9\]"):
+                       r"must be in \[0, 8\), the batch size in its dense_shape, got \[0 9\]"):
         new(tmp_path, [tensor_core_column()]).train(
             lambda params: input_fn(params).map(outside), max_steps=1)

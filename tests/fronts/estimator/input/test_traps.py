@@ -196,7 +196,7 @@ def test_dropped_zeros_are_logged_once_per_process(tmp_path):
         list(estimator.predict(input_fn))
     texts = sorted(str(warning.message) for warning in caught if "dense" in str(warning.message))
     assert texts == [
-        f"Feature {name!r} is dense and its table has a combiner: entries that are 0 are taken "
-        "for padding and dropped, as on a TPU, so id 0 is never looked up. Give a SparseTensor, "
-        "or combiner=None for one id per sample, to look up id 0."
+        f"Feature {name!r} is dense and its table has a combiner: zeros are treated as "
+        "padding and dropped, as on a TPU, so id 0 is never looked up. Give a SparseTensor, or "
+        "combiner=None for one id per sample, to look up id 0."
         for name in ("first", "second")]

@@ -194,7 +194,7 @@ def test_what_cannot_be_told_apart_is_refused(session):
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
         return value
 
-    with pytest.raises(ValueError, match="A function must not write to a variable of each core"):
+    with pytest.raises(ValueError, match="A function must not write to a per-core variable"):
         replicate(lambda x: assign(tpu_ops.tpu_replicated_input(handles), x))
 
     def reads_first(x):
@@ -202,7 +202,7 @@ def test_what_cannot_be_told_apart_is_refused(session):
         own = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
         return own + tf.function(lambda: x + variables[0])()
 
-    with pytest.raises(ValueError, match="must not take the variable of one core") as refusal:
+    with pytest.raises(ValueError, match="must not capture a per-core variable") as refusal:
         replicate(reads_first)
     assert "get_replicated_var_handle" in str(refusal.value)
     assert session.run(tpu_ops.tpu_replicated_output(tf.constant(3), 1)) == [3]

@@ -97,6 +97,16 @@ def test_it_does_while_training_goes_on(in_one_run, tmp_path):
         np.testing.assert_allclose(value, in_one_run[True][name], rtol=1e-5, err_msg=name)
 
 
+def test_a_saver_of_scaffold_fn_saves_what_the_program_chose(tmp_path, monkeypatch):
+    monkeypatch.setitem(SAVERS, "dense", lambda: v1.train.Saver(
+        [each for each in v1.global_variables() if each.op.name in ("kernel", "global_step")]))
+    estimator = new_estimator(
+        tmp_path, new_model_fn("scaffold_fn", "dense", False, True, tmp_path),
+        config=run_config(tf_random_seed=1), batch_size=8, embedding_config_spec=model.new_spec())
+    estimator.train(input_from(0, True), max_steps=2)
+    assert set(estimator.get_variable_names()) == {"kernel", "global_step"}
+
+
 def test_a_saver_for_another_directory_saves_what_the_program_chose(tmp_path):
     def model_fn(features, labels, mode, params):
         kernel = model.variable("kernel", [model.WIDTH])

@@ -16,7 +16,7 @@ from tests.fronts.checkpoint.saved import save_v1, variables
 from tests.fronts.estimator import counting
 from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint, cli
-from tpu_estimator_embedding.checkpoint import savers
+from tpu_estimator_embedding.checkpoint import saver_patches
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
@@ -89,8 +89,8 @@ def test_slots_that_training_goes_on_without_are_named_once(tmp_path):
         for _ in range(2):  # after the first time, checkpoints have no slots
             train(tmp_path, 5, optimizer=StochasticGradientDescentParameters(0.5))
     said = [call.args[0] % call.args[1:] for call in warning.call_args_list]
-    [line] = [line for line in said if "goes on without" in line]
-    assert f"training goes on without ['words/Adagrad'] of {tmp_path}/model.ckpt-3," in line
+    [line] = [line for line in said if "continues without" in line]
+    assert f"training continues without ['words/Adagrad'] of {tmp_path}/model.ckpt-3," in line
 
 
 def test_other_dimension_has_no_command(tmp_path):
@@ -104,7 +104,7 @@ def test_truncated_data_file_is_named(tmp_path):
     checkpoint.reshard(save_v1(tmp_path / "v1", variables()), tmp_path / "cut", 3, "mod")
     os.truncate(next(tmp_path.glob("cut.data*")), 1)
     with pytest.raises(tf.errors.DataLossError, match=f"{tmp_path}/cut is truncated.* earlier"):
-        savers.saved_layouts(str(tmp_path / "cut"))
+        saver_patches.saved_layouts(str(tmp_path / "cut"))
 
 
 @pytest.mark.parametrize("is_directory", [True, False])
@@ -143,7 +143,7 @@ def test_damaged_checkpoint_names_the_way_out(damage, sentence, tmp_path):
     for call in calls:
         with pytest.raises((tf.errors.OpError, ValueError), match="^" + sentence.format(
                 rf"{tmp_path}/model\.ckpt-1") + r"\. Restore its files, or write the name of an "
-                "earlier checkpoint into the file `checkpoint` of its directory"):
+                "earlier checkpoint into the file `checkpoint` in its directory"):
             CALLS[call](estimator)
 
 
@@ -156,7 +156,7 @@ def changed_byte_in(name, prefix):
     return (rf"^TensorBundle at {prefix} shard \d \(\d+ bytes\): Checksum does not match: stored "
             r"\d+ vs. calculated on the restored bytes \d+: \S+ is damaged, or lacks a file\. "
             "Restore its files, or write the name of an earlier checkpoint into the file "
-            r"`checkpoint` of its directory\.$")
+            r"`checkpoint` in its directory\.$")
 
 
 @pytest.mark.parametrize("name", ["words", "global_step"])
@@ -270,7 +270,8 @@ def test_missing_index_is_named_by_calls_that_go_on_without_it(tmp_path, monkeyp
             READS[read](estimator)
     with mock.patch.object(tf.compat.v1.logging, "warning") as warning:
         estimator.evaluate(input_fn, steps=1)
-    assert missing in "".join(call.args[0] % call.args[1:] for call in warning.call_args_list)
+    said = "".join(call.args[0] % call.args[1:] for call in warning.call_args_list)
+    assert missing in said and "training fails" in said
 
 
 TRAIN = """

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tests.fronts.estimator.counting import TPUEstimatorSpec, count, new_estimator, run_config
 from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding import settings
-from tpu_estimator_embedding.checkpoint import table_saver as tables_in_place
+from tpu_estimator_embedding.checkpoint import in_place_saver
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
 from tpu_estimator_embedding.checkpoint.bundle_format import HEADER_KEY, format_index, parse_index
 from tpu_estimator_embedding.checkpoint.saved_step import SavedTensor, write_step
@@ -161,7 +161,7 @@ def test_tables_in_several_files(tmp_path):
 
 def test_more_rows_than_are_kept(tmp_path, monkeypatch):
     estimator = trained(tmp_path, 2, MOD)
-    monkeypatch.setattr(tables_in_place, "KEPT_BYTES", 2000)
+    monkeypatch.setattr(in_place_saver, "KEPT_BYTES", 2000)
     assert np.array_equal(numbers(estimator), loaded_numbers(estimator))
 
 

@@ -4,6 +4,7 @@
 import importlib
 import logging
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -69,6 +70,43 @@ def seen_by_predict(model):
 
 def seen_by_call(model):
     return float(model({"f": tf.zeros([1], tf.int64)})[0, 0])
+
+
+def copied_to_hdf5(model, folder):
+    values = []
+    model.save(str(folder / "model.h5"), include_optimizer=False)
+    with h5py.File(folder / "model.h5") as file:
+        file.visititems(lambda _, part: values.append(np.array(part)) if isinstance(
+            part, h5py.Dataset) else None)
+    return values
+
+
+COPIES = {"get_weights": lambda model, _: model.get_weights(),
+          "numpy": lambda model, _: [value.numpy() for value in model.weights],
+          "an HDF5 file": copied_to_hdf5}
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_copies_of_the_variables_have_every_update(keras, copy, tmp_path):
+    _, model = new_model(keras)
+    model.fit(DATA, verbose=0)
+    [table] = [value for value in COPIES[copy](model, tmp_path) if value.shape == (5, 1)]
+    np.testing.assert_array_equal(table[:2, 0], [-2.0, 1.0])
+
+
+@pytest.mark.parametrize("way", ["set_weights", "load_weights", "legacy HDF5"])
+def test_replaced_values_get_no_update_of_before(keras, way, tmp_path):
+    layer, model = new_model(keras)
+    model.fit(DATA, verbose=0)
+    weights, path = model.get_weights(), str(tmp_path / {
+        "legacy HDF5": "model.h5"}.get(way, "model.weights.h5"))
+    save = model.save if way == "legacy HDF5" else model.save_weights
+    save(path)
+    model.fit(DATA, verbose=0)
+    model.set_weights(weights) if way == "set_weights" else model.load_weights(path)
+    np.testing.assert_array_equal(model.predict(DATA.take(1), verbose=0), -2.0)
+    [table] = layer.embedding_tables.values()
+    np.testing.assert_array_equal(table[:2, 0], [-2.0, 1.0])
 
 
 WAYS = [seen_by_evaluate, seen_by_predict, seen_by_call]
@@ -140,7 +178,7 @@ def test_shapes_of_a_function_traced_before_training_are_warned_of(keras, caplog
     predict = tf.function(lambda ids: layer({"f": ids}, training=False)["f"])
     predict(tf.zeros([1, 2], tf.int64))
     model.fit(DATA, verbose=0)
-    assert caplog.text.count("is trained with other shapes of features") == 1
+    assert caplog.text.count("is trained with feature shapes that differ") == 1
     assert layer.embedding_tables.popitem()[1].numpy()[0, 0] == -2
     assert predict(tf.zeros([1, 2], tf.int64)).numpy().ravel().tolist() == [-2, -2]
 

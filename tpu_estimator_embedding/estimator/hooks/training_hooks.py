@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
+from tpu_estimator_embedding.checkpoint.async_saver_hook import SaverHook
 from tpu_estimator_embedding.estimator.hooks.saving_choice import SavingChoice
 from tpu_estimator_embedding.types import RunConfig
 
@@ -90,6 +90,6 @@ def _chosen(hook: tf.compat.v1.train.CheckpointSaverHook, choice: SavingChoice,
         return hook
     tf.compat.v1.logging.warning(
         "tpu_estimator_embedding: %s, a class of the program, saves %s.", type(hook).__name__,
-        "between steps, not while training goes on" if choice.is_asynchronous
-        else "at the start of a training, too")
+        "between steps, not while training continues" if choice.is_asynchronous
+        else "also at the start of training")
     return hook

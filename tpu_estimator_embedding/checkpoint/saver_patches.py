@@ -7,23 +7,10 @@ checkpoint records their layout.
 
 Like TensorFlow's, a Saver restores the slice of each part in the present layout. If the checkpoint
 has another layout, the rows are then read again according to that layout.
-
-A save that fails removes its files. TensorFlow writes to a folder `PREFIX_temp`, or to files
-`*.tempstate*` and `*.meta.tmp*`, and renames them at the end. If the disk is full, they stay and
-occupy the space that the next attempt needs.
-
-On servers, workers continue training during a save. A Saver reads one variable after another, and
-an update of all tables may run between two reads. `TpuEmbeddingSnapshot` locks all tables and slots
-of a server at once and outputs their buffers without copying them, so that they are saved as of the
-same step. Updates after that copy the buffers that they change.
 """
 
 import contextlib
-import errno
 import functools
-import glob
-import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,11 +18,11 @@ import tensorflow as tf
 from tensorflow.python.training.saving import saveable_object, saveable_object_util
 
 from tpu_estimator_embedding import settings
+from tpu_estimator_embedding.checkpoint.failed_saves import LAST_WRITES
 from tpu_estimator_embedding.checkpoint.moved_rows import (
     StoredPart,
     TablePart,
     WaitingOp,
-    add_waiting_op,
     fill,
     waiting_ops,
 )
@@ -46,60 +33,13 @@ from tpu_estimator_embedding.checkpoint.table_layouts import (
     parse_table_layouts,
     same_order,
 )
+from tpu_estimator_embedding.checkpoint.table_saveable import TableSaveable, of_one_step
 from tpu_estimator_embedding.engine.variables import TableSlice
-from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.ops.readable_errors import readable
 from tpu_estimator_embedding.types import Tensor
 
 WAY_OUT_OF_DAMAGE = ("Restore its files, or write the name of an earlier checkpoint into the file "
-                     "`checkpoint` of its directory.")
-
-ERRORS_OF_A_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
-_HINT_ABOUT_MEMORY = re.compile(r"\s*Hint: If you want to see a list of allocated tensors[^\n]*")
-
-# File `checkpoint` -> the time in nanoseconds at which this process has written it last. Global,
-# because several Savers of a process may write one file.
-_written_states: dict[str, int | None] = {}
-
-# What a save of TensorFlow that failed leaves, behind the name of its checkpoint.
-_LEFT_BEHIND = r"(_temp|\.(index|data-\d+-of-\d+)\.tempstate[^/]*|\.meta\.tmp[^/]*)/?"
-_UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
-
-
-class TableSaveable(saveable_object.SaveableObject):
-    """A part of a table or slot, saved as TensorFlow does."""
-
-    def __init__(self, saveable: saveable_object.SaveableObject, part: TablePart):
-        """Wraps a saveable of TensorFlow."""
-        self._is_on_cpu = tf.DeviceSpec.from_string(saveable.op.device or "").device_type == "CPU"
-        specs = [_read_in_place(saveable)] if self._is_on_cpu else saveable.specs
-        super().__init__(saveable.op, specs, saveable.name)
-        self.part = part
-        self._saveable = saveable
-
-    @property
-    def handle(self) -> Tensor:
-        """The handle of the variable."""
-        return self._saveable.handle_op
-
-    def restore(self, restored_tensors: Sequence[Tensor],
-                restored_shapes: Sequence[Tensor] | None) -> tf.Operation:
-        """Returns the op that assigns the slice; also adds the op for another layout."""
-        add_waiting_op(self.op, self.part)
-        if not self._is_on_cpu or restored_shapes is not None:
-            return self._saveable.restore(restored_tensors, restored_shapes)
-        with tf.device(self.op.device):
-            return tf.raw_ops.AssignVariableOp(resource=self.handle, value=restored_tensors[0])
-
-
-def _read_in_place(saveable: saveable_object.SaveableObject) -> saveable_object.SaveSpec:
-    """Returns what to save: the read op of the variable, without TensorFlow's copies to a CPU."""
-    [spec] = saveable.specs
-    value = saveable.op.graph.as_graph_element(saveable.op)
-    return saveable_object.SaveSpec(value, spec.slice_spec, spec.name, dtype=spec.dtype,
-                                    device=spec.device)
-
+                     "`checkpoint` in its directory.")
 
 def saving_tables(original: Callable[[Any, str], Iterator[saveable_object.SaveableObject]]
                   ) -> Callable[[Any, str], Iterator[saveable_object.SaveableObject]]:
@@ -125,7 +65,7 @@ def saving_layouts(original: Callable[..., tf.Operation]) -> Callable[..., tf.Op
         others = [each for each in saveables if not isinstance(each, TableSaveable)]
         # One device has all first parts: only it records layouts. Parts may have keys of their own.
         layouts = ({table.part.key: table.part.layout for table in tables}
-                   if any(table.part.part == 0 for table in tables) else {})
+                   if any(table.part.index == 0 for table in tables) else {})
         record = [_record(format_table_layouts(layouts))] if layouts else []
         return original(builder, filename_tensor, [*others, *of_one_step(tables), *record])
 
@@ -147,8 +87,7 @@ def restoring(original: Callable[..., None]) -> Callable[..., None]:
         if save_path is None or tf.executing_eagerly() or own.saver_def is None:
             original(own, sess, save_path)
             return
-        # It may go on where another program ended.
-        _written_states.pop(_state_file(save_path), None)
+        LAST_WRITES.forget(save_path)
         parts = stored_parts(own, sess, save_path)
         try:
             original(own, sess, save_path)
@@ -357,121 +296,3 @@ def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, pre
             "`tpu-estimator-embedding run --checkpoint-num-hosts N`.")
     return TableLayout(
         present.partition_strategy, checkpoint_num_hosts or 1, present.vocabulary_size)
-
-
-def saving(original: Callable[..., str | None]) -> Callable[..., str | None]:
-    """Returns a `Saver.save` that calls another one; if that fails, it removes the files.
-
-    It warns if another program has saved in the directory since this process saved there.
-    """
-    @functools.wraps(original)
-    def save(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str,
-             global_step: Any = None, *args: object, **kwargs: object) -> str | None:
-        step = _number(sess, global_step)
-        prefix = f"{save_path}" if step is None else f"{save_path}-{step}"
-        before, state = _left_behind(prefix), _state_file(save_path)
-        _warn_of_another_program(state)
-        try:
-            path = original(own, sess, save_path, step, *args, **kwargs)
-            _written_states[state] = _time_of(state)
-            return path
-        except tf.errors.OpError as error:
-            for left in _left_behind(prefix) - before:
-                tf.io.gfile.rmtree(left) if tf.io.gfile.isdir(left) else tf.io.gfile.remove(left)
-            shown = readable(error, _what_was_saved(str(save_path), error.message or ""))
-            raise _with_way_out(shown) from None
-
-    return save
-
-
-def _number(session: tf.compat.v1.Session, step: Any) -> Any:
-    """Returns the value of a step, which TensorFlow reads before it saves, too."""
-    if tf.is_tensor(step) and (tf.executing_eagerly() or hasattr(session, "run")):
-        return tf.compat.v1.train.global_step(session, step)
-    return step
-
-
-def _state_file(save_path: str) -> str:
-    return os.path.join(os.path.dirname(str(save_path)), "checkpoint")
-
-
-def _time_of(path: str) -> int | None:
-    try:
-        return int(tf.io.gfile.stat(path).mtime_nsec)
-    except tf.errors.OpError:
-        return None
-
-
-def _warn_of_another_program(state: str) -> None:
-    written, now = _written_states.get(state), _time_of(state)
-    if None not in (written, now) and written != now:
-        tf.compat.v1.logging.warning(
-            "tpu_estimator_embedding: another program has written %s since this one saved its last "
-            "checkpoint. Each of two trainings in one model_dir overwrites and removes checkpoints "
-            "of the other: give each a model_dir of its own.", state)
-
-
-def _with_way_out(error: tf.errors.OpError) -> tf.errors.OpError:
-    """Says what helps where a disk is full, instead of TensorFlow's hint about memory."""
-    if not _FULL_DISK.search(error.message):
-        return error
-    message = _HINT_ABOUT_MEMORY.sub("", error.message).rstrip(". \n")
-    return type(error)(error.node_def, None, f"{message}. Free space, keep fewer checkpoints with "
-                       "`keep_checkpoint_max` of RunConfig, or train in a model_dir on another "
-                       "disk; a copy of this one goes on at its last checkpoint.")
-
-
-def _what_was_saved(save_path: str, message: str) -> str:
-    if ".meta" in message:  # which TensorFlow writes last, when the checkpoint is complete
-        return (f"The checkpoint {save_path} was saved, but its graph was not, which tf.train."
-                "import_meta_graph reads: ")
-    return f"The checkpoint {save_path} was not saved: "
-
-
-def _left_behind(prefix: str) -> set[str]:
-    """Returns unfinished files of one checkpoint, not of `{prefix}_other` or `{prefix}-1`."""
-    name = re.compile(re.escape(os.path.basename(prefix)) + _LEFT_BEHIND)
-    return {path for path in tf.io.gfile.glob(f"{glob.escape(prefix)}*")
-            if name.fullmatch(os.path.basename(path))}
-
-
-def of_one_step(tables: Sequence[TableSaveable]) -> Iterator[saveable_object.SaveableObject]:
-    """Yields saveables that save the tables of each server as of the same step.
-
-    Tables of this process are yielded unchanged, because no step runs while they are saved. So are
-    tables that this graph does not update: its process sends gradients to a chief, and saves
-    nothing.
-
-    Args:
-        tables: saveables of parts of tables and slots, each with a `handle`.
-    """
-    by_server: dict[str, list[TableSaveable]] = {}
-    for table in tables:
-        by_server.setdefault(_server(table.handle), []).append(table)
-    for server, its_tables in by_server.items():
-        if server and _have_compiled_updates(its_tables):
-            yield from _snapshots(server, its_tables)
-        else:
-            yield from its_tables
-
-
-def _server(handle: Tensor) -> str:
-    device = handle.device or ""
-    job = tf.DeviceSpec.from_string(device).job
-    return "" if job in (None, "localhost") else device
-
-
-def _have_compiled_updates(tables: Sequence[TableSaveable]) -> bool:
-    return load.native_ops() is not None and all(
-        any(op.type in _UPDATES for op in table.handle.consumers()) for table in tables)
-
-
-def _snapshots(server: str,
-               tables: Sequence[TableSaveable]) -> Iterator[saveable_object.SaveableObject]:
-    with tf.device(server):
-        values = load.native_ops().tpu_embedding_snapshot([table.handle for table in tables])
-    for table, value in zip(tables, values, strict=True):
-        [spec] = table.specs
-        copy = saveable_object.SaveSpec(value, spec.slice_spec, spec.name, dtype=spec.dtype,
-                                        device=spec.device)
-        yield saveable_object.SaveableObject(table.op, [copy], table.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A saver hook that may save while training goes on, and leave out the checkpoint of its start.
+"""A saver hook that can save while training continues, and skip the checkpoint at its start.
 
 A save that is due while another is being written waits for it. Listeners are called in the thread
 that trains: before_save when the values are taken, after_save between the first steps after the
@@ -49,7 +49,7 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
     thread: Executor | None = None
     _snapshots: "TableSnapshots"
     _is_starting: bool = False
-    _left_out: int | None = None  # the step whose checkpoint there is not
+    _left_out: int | None = None  # the step whose checkpoint was skipped
     _writing: _Writing | None = None
     _has_told: bool = False
 
@@ -108,7 +108,8 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
         return self._start_saving(session, step, self.thread)
 
     def _leave_out(self, session: tf.compat.v1.Session, step: int) -> bool:
-        tf.compat.v1.logging.info("No checkpoint of step %d is saved at the start of the training.",
+        tf.compat.v1.logging.info("The checkpoint at the start of training, of step %d, is "
+                                  "skipped.",
                                   step)
         for listener in self._listeners:
             listener.before_save(session, step)
@@ -117,19 +118,20 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
 
     def _start_saving(self, session: tf.compat.v1.Session, step: int, thread: Executor) -> bool:
         """Begins to save; returns whether a listener has requested a stop."""
-        from tpu_estimator_embedding.checkpoint.table_saver import TableSaver
-        saver = TableSaver(self._get_saver(), while_training=self._snapshots)
-        reason = saver.why_not_while_training(session.graph, self._save_path)
+        from tpu_estimator_embedding.checkpoint import background_save
+        saver = self._get_saver()
+        reason = background_save.why_not_while_training(saver, session.graph, self._save_path)
         stops = self._finish(session)
         if reason:
             self._tell(reason)
             return bool(super()._save(session, step)) or stops
         for listener in self._listeners:
             listener.before_save(session, step)
-        tf.compat.v1.logging.info("Saving checkpoints for %d into %s while training goes on.",
+        tf.compat.v1.logging.info("Saving checkpoints for %d into %s while training continues.",
                                   step, self._save_path)
-        self._writing = _Writing(step, saver.start_saving(
-            session, self._save_path, int(step), thread, write_meta_graph=self._save_graph_def))
+        self._writing = _Writing(step, background_save.start_saving(
+            saver, self._snapshots, session, self._save_path, int(step), thread,
+            write_meta_graph=self._save_graph_def))
         return stops
 
     def _finish(self, session: tf.compat.v1.Session) -> bool:
@@ -155,4 +157,4 @@ class SaverHook(tf.compat.v1.train.CheckpointSaverHook):
             self._has_told = True
             tf.compat.v1.logging.warning(
                 "tpu_estimator_embedding: checkpoints in %s are saved between steps, not while "
-                "training goes on: %s.", self._save_path, reason)
+                "training continues: %s.", self._save_path, reason)
