@@ -235,6 +235,7 @@ def test_examples_keep_their_lines_and_the_width_of_a_terminal(verb, capsys):
     help_ = capsys.readouterr().out
     assert max(map(len, help_.splitlines())) <= 115
     assert verb in ("doctor", "build-kernels") or "examples" in help_
+    assert verb != "cluster" or "must call tf.estimator.train_and_evaluate" in help_
 
 
 def test_version(capsys):

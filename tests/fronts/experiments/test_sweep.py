@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tests.fronts.experiments.sweeps import PROGRAM, command, run
 from tests.subprocesses import start
+from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.experiments import program_sweep
 from tpu_estimator_embedding.experiments.overrides import StepTimer
 from tpu_estimator_embedding.experiments.run_directory import Run
@@ -307,10 +308,12 @@ def test_full_disk_is_reported_and_the_same_command_continues(tmp_path, monkeypa
         raise OSError(28, "No space left on device", "job.json")
 
     monkeypatch.setattr(program_sweep, "run_missing", run_missing)
+    monkeypatch.setattr(figures, "can_draw", lambda: False)
     assert cli.main(["sweep", str(PROGRAM), "--multiplier", "0", "1"]) == 1
     shown = capsys.readouterr()
     assert "No space left on device: 'job.json'. Run the same command again" in shown.err
     assert "0 of 1; not run" in shown.out
+    assert "\nfigures  none: they need matplotlib, pip install " in shown.out
 
 
 def test_half_written_file_leaves_what_was_there(tmp_path, monkeypatch):
