@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 PROGRAM = "tpu-estimator-embedding"
+_STATUS_OF_WRONG_USE = 2  # argparse's
 _STATUS_OF_SIGPIPE = 128 + 13  # which ends other tools there
 
 # What a group is for -> verb -> module, what it does.
@@ -66,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.version:
         return _version()
     if args.verb is None:
-        parser.error("a command is needed")
+        parser.print_help(sys.stderr)
+        return _STATUS_OF_WRONG_USE
     try:
         status = _run_verb(args.verb, given[end:])
         sys.stdout.flush()  # what is left, which Python would write after this function

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HOW_TO_GET = "pip install 'tpu_estimator_embedding[plots]'"
+NONE = f"none: they need matplotlib, {HOW_TO_GET}, and the same command again"
 FORMATS = ("png", "svg", "pdf")
 
 # Without dates and random ids, so that the same values give the same files; with text as text.

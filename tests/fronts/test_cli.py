@@ -215,13 +215,27 @@ def test_help_has_examples(capsys):
     assert all(f"\n  {verb} " in help_ for verb in cli.VERBS)
 
 
-@pytest.mark.parametrize("arguments, sentence", [
-    ([], "a command is needed"), (["dance"], "invalid choice: 'dance'")])
-def test_wrong_verb_is_an_error(arguments, sentence, capsys):
+def test_wrong_verb_is_an_error(capsys):
     with pytest.raises(SystemExit) as exit_:
-        cli.main(arguments)
+        cli.main(["dance"])
     assert exit_.value.code == 2
-    assert sentence in capsys.readouterr().err
+    assert "invalid choice: 'dance'" in capsys.readouterr().err
+
+
+def test_no_verb_is_an_error_that_lists_them(capsys):
+    assert cli.main([]) == 2
+    shown = capsys.readouterr()
+    assert not shown.out and all(f"\n  {verb} " in shown.err for verb in cli.VERBS)
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_examples_keep_their_lines_and_the_width_of_a_terminal(verb, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([verb, "--help"])
+    help_ = capsys.readouterr().out
+    assert max(map(len, help_.splitlines())) <= 115
+    assert verb in ("doctor", "build-kernels") or "examples" in help_
+    assert verb != "cluster" or "must call tf.estimator.train_and_evaluate" in help_
 
 
 def test_version(capsys):

@@ -49,7 +49,7 @@ def test_moving_the_example_and_comparing_it_print_what_is_said(example, tmp_pat
     [said] = [block for block in docs.literal_blocks(README) if block.startswith("written: ")]
     for line in said.splitlines():
         assert line in printed
-    assert done.stdout.endswith("They agree in all of 25 steps.\n")
+    assert done.stdout.endswith("They agree in all 25 steps (20 + 5 of the second training).\n")
 
 
 def test_ci_runs_the_test_command_of_the_readme():

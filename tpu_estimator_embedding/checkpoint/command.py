@@ -41,26 +41,26 @@ _EXAMPLES = {
     "extract": ["model_dir words.parquet --table words"],
 }
 
-_STATUSES = """\
-exit status:
-  0  done; compare: they agree
-  1  compare: they differ; convert: done, except for the variables listed as left out
-  2  error: nothing was written
-"""
+_LEFT_OUT = "done, except for the variables listed as left out"
+# Command -> what its exit statuses 0 and 1 mean.
+_STATUSES = {
+    "inspect": ("done", ""), "convert": ("done", _LEFT_OUT), "reshard": ("done", _LEFT_OUT),
+    "compare": ("they agree", "they differ"), "extract": ("done", "")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the commands and their arguments to the parser."""
-    parser.epilog = _epilog(_EXAMPLES)
+    parser.epilog = "\n".join((*_example_lines(_EXAMPLES), "",
+                               f"`{PROGRAM} COMMAND --help` lists options and exit statuses."))
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary, add in (
-            ("inspect", "describes a checkpoint and its tables", _add_inspect),
-            ("convert", "converts to another format or another vocabulary", _add_convert),
-            ("reshard", "changes the number of hosts or the partition strategy", _add_reshard),
-            ("compare", "compares two checkpoints of any formats and layouts", _add_compare),
-            ("extract", "writes one table to Parquet or TSV", _add_extract)):
+            ("inspect", "describe a checkpoint and its tables", _add_inspect),
+            ("convert", "convert to another format or another vocabulary", _add_convert),
+            ("reshard", "change the number of hosts or the partition strategy", _add_reshard),
+            ("compare", "compare two checkpoints of any formats and layouts", _add_compare),
+            ("extract", "write one table to Parquet or TSV", _add_extract)):
         command = commands.add_parser(
-            name, help=summary, description=f"{name}: {summary}.", epilog=_epilog([name]),
+            name, help=summary, description=f"{summary.capitalize()}.", epilog=_epilog(name),
             formatter_class=argparse.RawDescriptionHelpFormatter)
         command.add_argument("checkpoint", metavar="A" if name == "compare" else "CHECKPOINT",
                              help="its path without .index, a directory, or an .npz file")
@@ -68,10 +68,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         _add_reading(command)
 
 
-def _epilog(commands: Iterable[str]) -> str:
-    lines = [f"  checkpoint {command} {example}" for command in commands
-             for example in _EXAMPLES[command]]
-    return "\n".join(["examples, each after tpu-estimator-embedding:", *lines, "", _STATUSES])
+def _epilog(command: str) -> str:
+    done, not_quite = _STATUSES[command]
+    return "\n".join([
+        *_example_lines([command]), "", "exit status:", f"  0  {done}",
+        *([f"  1  {not_quite}"] if not_quite else []), "  2  error: nothing was written"])
+
+
+def _example_lines(commands: Iterable[str]) -> list[str]:
+    return ["examples, each after tpu-estimator-embedding:", *(
+        f"  checkpoint {command} {example}" for command in commands
+        for example in _EXAMPLES[command])]
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:

@@ -13,8 +13,11 @@ from tpu_estimator_embedding.runtime.run_command import check_can_start
 DESCRIPTION = """\
 Runs a program as the tasks of a parameter-server cluster on this machine: a
 chief, workers, servers that hold the tables, and an evaluator, each a process
-with its TF_CONFIG. Every line of output is prefixed with the name of its task.
-The cluster ends when its chief does, with the chief's exit status."""
+with its TF_CONFIG. The program must call tf.estimator.train_and_evaluate, which
+gives every task its role: a server that calls `train` ends with an error.
+
+Every line of output is prefixed with the name of its task. The cluster ends when
+its chief does, with the chief's exit status."""
 
 EXAMPLES = """\
 examples:

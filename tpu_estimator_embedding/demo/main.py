@@ -16,20 +16,28 @@ from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.multipliers.schedule import Schedule
 from tpu_estimator_embedding.runtime import quiet_start
 
-_EXAMPLES, _BATCH_SIZE, _SEED, _DIRECTORY = 200_000, 1024, 1, "tpu-estimator-embedding-demo"
-DESCRIPTION = ("Writes click logs, then trains, evaluates, predicts and exports a model with "
-               "embedding tables on them.")
+_EXAMPLES, _BATCH_SIZE, _SEED = 200_000, 1024, 1
+_DIRECTORY, _OF_CLUSTER = "tpu-estimator-embedding-demo", "tpu-estimator-embedding-demo-cluster"
+DESCRIPTION = """\
+Writes click logs, trains a model with embedding tables on them, then evaluates,
+predicts and exports it."""
+_EPILOG = """\
+examples:
+  tpu-estimator-embedding demo
+  tpu-estimator-embedding demo --multiplier warmup:100 --model-dir warmed-up
+  tpu-estimator-embedding demo --cluster"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the demo's options."""
+    parser.epilog = _EPILOG
     parser.add_argument("--examples", type=int, default=_EXAMPLES,
                         help="records to write, a tenth of them held out (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=_BATCH_SIZE,
                         help="examples in a step (%(default)s)")
-    parser.add_argument("--model-dir", type=lambda path: pathlib.Path(path).resolve(),
-                        default=_DIRECTORY,
-                        help="directory of all files; run again to resume (%(default)s)")
+    parser.add_argument("--model-dir", type=pathlib.Path,
+                        help=f"directory of all files; run again to resume ({_DIRECTORY}; of "
+                        f"--cluster: {_OF_CLUSTER})")
     parser.add_argument("--seed", type=int, default=_SEED,
                         help="seed of the records and the model (%(default)s)")
     parser.add_argument("--cluster", action="store_true",
@@ -44,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Writes logs, trains, evaluates, predicts, exports; returns the exit status."""
     try:
+        args.model_dir = _model_dir(args)
         logs, multiplier = _checked(args)
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
@@ -59,12 +68,17 @@ def run(args: argparse.Namespace) -> int:
                    cluster_task.with_options(args) if args.cluster else training.train)
         print(f"All of it took {time.perf_counter() - start:.0f} s.")
         print("\nTo compare gradient multipliers of the tables:\n  tpu-estimator-embedding sweep "
-              "-m tpu_estimator_embedding --multiplier 0 0.1 1 --metric auc "
+              "-m tpu_estimator_embedding --multiplier 0 0.1 1 --metric auc --out demo_sweep "
               f"-- demo{_changed_options(args)}")
     except KeyboardInterrupt:
         print("\nInterrupted. Run the same command again to continue from the last checkpoint.")
         return 130
     return 0
+
+
+def _model_dir(args: argparse.Namespace) -> pathlib.Path:
+    default = _OF_CLUSTER if args.cluster else _DIRECTORY  # so that neither finds a trained model
+    return pathlib.Path(args.model_dir or default).resolve()
 
 
 def _changed_options(args: argparse.Namespace) -> str:

@@ -60,8 +60,8 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
                   {name: f"{value:.4f}" for name, value in metrics.items()})
     _show_section("Files", {
         "click logs": str(logs.directory), "checkpoints": estimator.model_dir,
-        "SavedModel": f"{saved_model}, which serves what the estimator predicts "
-                      f"(largest difference {np.abs(predicted - served).max():.0e})",
+        "SavedModel": f"{saved_model}, whose predictions equal the estimator's within "
+                      f"{np.abs(predicted - served).max():.0e}",
         "report": f"{report}, with curves and tables"})
 
 

@@ -25,6 +25,7 @@ from tpu_estimator_embedding.estimator import export
 from tpu_estimator_embedding.estimator.cluster.cluster_config import ClusterConfig, chosen_config
 from tpu_estimator_embedding.estimator.cluster.servers import meet_servers
 from tpu_estimator_embedding.estimator.cluster.tasks import (
+    check_is_trainer,
     cluster_of,
     prepare_for_server,
     with_device_filters,
@@ -225,6 +226,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved. A program's
         own handlers stay in place, and signals are handled in the main thread only.
         """
+        check_is_trainer(self._config)
         check_are_numbers({"Train steps": steps, "Train max_steps": max_steps})
         if self._use_engine:
             check_train_steps(steps, max_steps)

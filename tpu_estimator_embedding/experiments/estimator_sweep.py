@@ -32,8 +32,9 @@ def sweep(make_estimator: "Callable[[], TPUEstimator]",
     """Trains and evaluates an estimator once for every setting and seed.
 
     Successful runs are not repeated, so calling it again continues an interrupted sweep, or adds
-    settings or seeds. A failed run is a row of the results with the error. `out` also
-    gets `report.html`, figures, `results.csv`, `results.json` and event files for TensorBoard.
+    settings or seeds; the report has those of the last call. A failed run is a row of the results
+    with the error. `out` also gets `report.html`, figures, `results.csv`, `results.json` and event
+    files for TensorBoard.
 
         results = sweep(make_estimator, [0, 0.1, 1, "warmup:1000"], train_input_fn=train_input_fn,
                         eval_input_fn=eval_input_fn, max_steps=5000, seeds=3, metric="auc",

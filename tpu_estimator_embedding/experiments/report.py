@@ -68,5 +68,4 @@ def _drawn(section: Section, directory: pathlib.Path, formats: Sequence[str],
                 files += plots.write(directory, name, draw_in(look=paper(formats)))
         elif not is_said:
             is_said = True
-            yield html_page.paragraph(f"Figures need matplotlib: {figures.HOW_TO_GET}, and the "
-                                      "same command again.")
+            yield html_page.paragraph(f"Figures: {figures.NONE}.")

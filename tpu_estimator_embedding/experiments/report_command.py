@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, figures
 from tpu_estimator_embedding.experiments.looks import add_figures, read_formats
 
 DESCRIPTION = """\
@@ -62,5 +62,5 @@ def _write(args: argparse.Namespace, formats: Sequence[str]) -> list[pathlib.Pat
 
 def _show(paths: Sequence[pathlib.Path], formats: Sequence[str]) -> None:
     page, *files = paths
-    print(f"report   {page}\nfigures  {len(files) // len(formats)} beside it, each as "
-          f"{', '.join(formats).upper()}")
+    of_files = f"{len(files) // len(formats)} beside it, each as {', '.join(formats).upper()}"
+    print(f"report   {page}\nfigures  {of_files if figures.can_draw() else figures.NONE}")

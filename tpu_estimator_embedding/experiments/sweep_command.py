@@ -22,18 +22,22 @@ from tpu_estimator_embedding.experiments.program_arguments import add_program, p
 from tpu_estimator_embedding.experiments.results import Results, format_rows, summary_rows
 from tpu_estimator_embedding.experiments.search_space import is_range, search_space
 from tpu_estimator_embedding.experiments.setting import Setting, grid
-from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
-from tpu_estimator_embedding.multipliers.text_format import FORMATS
+from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory, other_runs
+from tpu_estimator_embedding.multipliers.text_format import FORMS
 
 DESCRIPTION = """\
 Runs an unmodified program once for every setting and seed, in separate processes
 with separate model_dirs, overrides only that setting of the tables, and reports
-the results. Run the same command again to continue an interrupted sweep, or with
-more settings or seeds to extend it. With --search, Optuna chooses the settings.
+the results. Run the same command again to continue an interrupted sweep. To extend
+one, add settings or seeds to its command: no run is repeated, and the report is on
+those that the command names. With --search, Optuna chooses the settings.
 """
 
+_FORMS = "\n".join(f"  {form}" for form in FORMS)
 _EPILOG = f"""\
-A multiplier scales every gradient of the tables. It is {FORMATS}.
+A multiplier scales every gradient of the tables. It is one of
+{_FORMS}
+
 --table sets the multiplier of single tables: KEY is a table's name, a glob (user*)
 or re: and a regular expression. A KEY with several M is tried with each of them.
 
@@ -49,7 +53,7 @@ examples:
       'user*=0.1' 'user*=1' --metric auc -- --data logs/
   tpu-estimator-embedding sweep -m trainer.task --learning-rate 0.05 0.1 0.2 \\
       --jobs 2 --target 0.75 --metric auc -- --model_dir {{model_dir}}
-  tpu-estimator-embedding sweep train.py --search optuna --trials 30 --metric auc \
+  tpu-estimator-embedding sweep train.py --search optuna --trials 30 --metric auc \\
       --multiplier log:0.01:10 --table 'user*=uniform:0:1' -- --data logs/
 """
 
@@ -106,9 +110,6 @@ def run(args: argparse.Namespace) -> int:
         except (OSError, ValueError) as error:
             print(f"{_PREFIX}{error}", file=sys.stderr)
             return 2
-        if not figures.can_draw():
-            print(f"There will be no figures: they need matplotlib, {figures.HOW_TO_GET}.",
-                  file=sys.stderr)
         return _run(task, args.log)
 
 
@@ -131,9 +132,13 @@ def _grid_of(args: argparse.Namespace, program: program_sweep.Program, formats: 
         for value in filter(is_range, values):
             raise ValueError(f"{value!r} is a range of {name}, which only a search can use. Add "
                              "`--search optuna`, or pass values.")
-    sweep = _directory(args, tuple(grid(
+    settings = tuple(grid(
         args.multiplier, _numbers("--learning-rate", args.learning_rate),
-        _numbers("--clipping-limit", args.clipping_limit), _by_key(args.table))))
+        _numbers("--clipping-limit", args.clipping_limit), _by_key(args.table)))
+    if settings == (Setting(),) and args.seeds == 1:
+        raise ValueError("A sweep of one run compares nothing. Pass values of --multiplier, "
+                         "--table, --learning-rate or --clipping-limit, or several --seeds.")
+    sweep = _directory(args, settings)
     until_end.enter_context(directory_lock.held(sweep.path, sweep.argument))
     sweep.keep({"program": program.words, "search": None})
     return _Task(lambda: program_sweep.run_missing(sweep, program, args.jobs),
@@ -217,9 +222,15 @@ def _run(task: _Task, trackers: Sequence[str]) -> int:
         print(f"{_PREFIX}the report is not complete: {error}. Run the same command again.",
               file=sys.stderr)
         return status or 1
-    print(f"report   {results.directory / 'report.html'}\n"
-          f"results  {results.directory / 'results.csv'}\n"
+    print(f"report   {results.directory / 'report.html'}")
+    if not figures.can_draw():
+        print(f"figures  {figures.NONE}")
+    print(f"results  {results.directory / 'results.csv'}\n"
           f"curves   tensorboard --logdir {results.directory}")
+    if others := len(other_runs(results)):
+        print(f"{others} other {'runs' if others > 1 else 'run'} in {results.directory} "
+              f"{'are' if others > 1 else 'is'} not in this report. To have all in one, repeat "
+              "their settings and seeds in the command.")
     for tracker in dict.fromkeys(trackers):
         try:
             print(f"{tracker:8} {run_records.write(tracker, results, paths)}")

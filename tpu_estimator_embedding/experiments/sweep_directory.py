@@ -3,7 +3,9 @@
 
 import dataclasses
 import pathlib
+import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tpu_estimator_embedding import checks, figures
 from tpu_estimator_embedding.experiments import hparams, sweep_report
@@ -71,9 +73,9 @@ class SweepDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(path, what)
             return
-        for name, value in what.items():
-            checks.check(noted.get(name) == value, name, f"{noted.get(name)!r}, as in the sweep "
-                         f"that {self.path} contains", value, f"Or choose another {self.argument}.")
+        if any(noted.get(name) != value for name, value in what.items()):
+            raise ValueError(f"{self.path} has a sweep of {_subject(noted)}, and this one is of "
+                             f"{_subject(what)}. Choose another {self.argument}.")
 
     def check_metric(self, *runs: Run) -> None:
         """Raises ValueError if a run that has ended lacks the metric.
@@ -108,3 +110,20 @@ class SweepDirectory:
         write_tables(results)
         hparams.write_hparams(results)
         return sweep_report.write_report(results, subject, search, formats)
+
+
+def other_runs(results: Results) -> list[pathlib.Path]:
+    """Returns the directories of a sweep's runs that are not among the results."""
+    own = {result.run.directory for result in results.runs}
+    return [path for path in sorted((results.directory / "runs").glob("*,seed=*"))
+            if path not in own]
+
+
+def _subject(record: Mapping[str, Any]) -> str:
+    """Returns what a recorded sweep is of, in the words of its command or call."""
+    if "program" not in record:
+        return f"{record.get('make_estimator')} up to step {record.get('max_steps')}"
+    words = shlex.join(record["program"])
+    search = record.get("search") or {}
+    return words + (f", searched for {search['metric']} in " + ", ".join(
+        f"{name} {text}" for name, text in search.items() if name != "metric") if search else "")

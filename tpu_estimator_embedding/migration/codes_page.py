@@ -7,9 +7,10 @@
 import textwrap
 from collections.abc import Iterator
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.migration.codes import CHANGED, CODES, DECISION, LEFT, NOTE
 
-_WIDTH = 100
+_WIDTH, _TERMINAL = 100, 80
 _KINDS = {CHANGED: "a change", NOTE: "a note", DECISION: "a decision", LEFT: "left to do by hand"}
 _INTRODUCTION = """\
 From the checkout, this prints a report with things left to do and to decide::
@@ -18,7 +19,8 @@ From the checkout, this prints a report with things left to do and to decide::
 
 ``tpu-estimator-embedding migrate`` ends with a report. Each line has a location, a code, and the
 details. Codes keep their meaning from release to release. This page explains each code and what to
-do. It is generated from the table that the tool uses.
+do, as ``migrate --explain CODE`` does in a terminal. It is generated from the table that the tool
+uses.
 
 Changes and notes need no action. A decision works, but has to be confirmed. Everything else is
 left to do by hand. The exit status is 2 if hand work is left, or with ``--strict`` a decision, and
@@ -124,6 +126,20 @@ ADVICE = {
     "TEE502": "Decide whether the difference matters. `jax.rst` has a table of differences.",
     "TEE503": "Stay at stage 2 for this part, or write it by hand: `limits.rst` has alternatives.",
 }
+
+
+def explanation(name: str) -> str:
+    """Returns what a code means and what to do, for a terminal.
+
+    Raises:
+        ValueError: if there is no such code.
+    """
+    code = CODES.get(name.upper())
+    if code is None:
+        raise ValueError(checks.complaint("--explain", "a code of the report, such as TEE201",
+                                          name))
+    text = f"{code.title} ({_KINDS[code.kind]}). {ADVICE[code.name]}"
+    return "\n".join((code.name, *textwrap.wrap(text, _TERMINAL, break_on_hyphens=False)))
 
 
 def lines() -> Iterator[str]:

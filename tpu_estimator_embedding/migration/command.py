@@ -6,15 +6,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
+import itertools
 import os
 import pathlib
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.migration import report, stage_option
+from tpu_estimator_embedding.migration import codes_page, report, stage_option
 
 if TYPE_CHECKING:
     from tpu_estimator_embedding.migration.rewrite import MigratedFile
@@ -53,6 +54,18 @@ also decisions), 1 a file cannot be read or written, or --verify found a
 difference"""
 
 
+class _Explain(argparse.Action):
+    """Prints the explanation of a code, instead of everything else."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
+                 values: object, option_string: str | None = None) -> NoReturn:
+        try:
+            print(codes_page.explanation(str(values)))
+        except ValueError as error:
+            parser.error(str(error))
+        parser.exit()
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.usage, parser.epilog = _USAGE, _EPILOG
@@ -86,9 +99,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="also exit with status 2 for decisions")
     parser.add_argument("--verify", action="store_true",
                         help="with --output, run PROGRAM and what was written with ARGS, and "
-                        "compare them as `verify` does; where things are left to do by hand, and "
-                        "without --verify, migrate prints the command")
+                        "compare them as `verify` does; otherwise, or if work is left to do by "
+                        "hand, `migrate` prints the command")
     parser.add_argument("--report", metavar="FILE", help="also write the report as JSON")
+    parser.add_argument("--explain", action=_Explain, metavar="CODE",
+                        help="print what a code of the report means and what to do, and stop")
 
 
 def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -213,8 +228,10 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
              for file in rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)]
     program = _program_of(args)
     path, name = next((one for one in found if one[0] == program), found[0])
-    lacks_config = {file.path: args.to != "imports" and _lacks_config(
+    present = {file.path: _captured_modules(
         file, args.output, [(path, name)] if program else []) for file in files}
+    lacks_config = {file.path: args.to != "imports" and _imports_config(file)
+                    and not present[file.path] for file in files}
     if args.capture or (args.capture is None and program and any(lacks_config.values())):
         from tpu_estimator_embedding.runtime.quiet_start import quiet_start
         with quiet_start(verbose=False, level="quiet"):
@@ -225,6 +242,8 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     else:
         files = [_reported_without_config(file, is_of_program=program is not None)
                  if lacks_config[file.path] else file for file in files]
+        if args.to != "imports":
+            _say_what_is_kept(present.values())
     if args.to == "keras3":
         from tpu_estimator_embedding.migration import to_keras3
         new = path.with_name(to_keras3.RUNTIME)
@@ -248,13 +267,25 @@ def _reported_if_unreadable(file: MigratedFile) -> MigratedFile:
     return file
 
 
-def _lacks_config(file: MigratedFile, output: str | None,
-                  programs: Sequence[tuple[pathlib.Path, pathlib.PurePath]]) -> bool:
-    """Whether a file imports the captured module where there is none, beside it or programs."""
-    beside = [folder for path, name in ((file.path, file.name), *programs)
-              for folder in (path.parent, *([pathlib.Path(output, name).parent] if output else []))]
-    return f"import {pathlib.Path(_CONFIG_FILE).stem}".encode() in file.after and not any(
-        (folder / _CONFIG_FILE).exists() for folder in beside)
+def _imports_config(file: MigratedFile) -> bool:
+    return f"import {pathlib.Path(_CONFIG_FILE).stem}".encode() in file.after
+
+
+def _captured_modules(file: MigratedFile, output: str | None,
+                      programs: Sequence[tuple[pathlib.Path, pathlib.PurePath]]
+                      ) -> list[pathlib.Path]:
+    """Returns the captured modules that a file can import, beside it or programs."""
+    if not _imports_config(file):
+        return []
+    places = [place for path, name in ((file.path, file.name), *programs)
+              for place in (path, *([pathlib.Path(output, name)] if output else []))]
+    return [path for place in places if (path := place.with_name(_CONFIG_FILE)).exists()]
+
+
+def _say_what_is_kept(modules: Iterable[Sequence[pathlib.Path]]) -> None:
+    for path in dict.fromkeys(itertools.chain.from_iterable(modules)):
+        print(f"kept: {path}. If the program's tables have changed since, remove it, and migrate "
+              "writes it again.", file=sys.stderr)
 
 
 def _reported_without_config(file: MigratedFile, *, is_of_program: bool) -> MigratedFile:

@@ -11,6 +11,7 @@ import libcst as cst
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.source_file import SourceFile
 
 # Layers that have no initial values, or constant ones.
 _WITHOUT_VALUES = ("flatten", "dropout", "pooling", "normalization", "features", "input",
@@ -25,25 +26,27 @@ _MAKES_A_TABLE = {"TableConfig": 2, "embedding_column": 3, "shared_embedding_col
                   "shared_embeddings": 3}
 
 
-def problems(seed: cst.BaseExpression | None, module: cst.Module, names: Names, *,
+def problems(seed: cst.BaseExpression | None, source: SourceFile, names: Names, *,
              keeps_seeded: bool) -> list[Problem]:
     """Returns what makes a program draw other initial values than the legacy program.
 
     Args:
         seed: of the whole program; None if it has none, so that only initializers with a seed of
             their own repeat values in every legacy run.
-        module: the program.
-        names: of the module.
+        source: the program.
+        names: of its module.
         keeps_seeded: whether an initializer with its own seed draws the same values.
     """
+    module = source.module
     if seed is None:
         return [] if keeps_seeded else [
-            Problem(call, "TEE411", f"`{text_of(call)[:60]}` draws the same values in every run of "
-                    "the legacy program; Keras 3 draws other values from the same seed")
+            Problem(call, "TEE411", f"`{text_of(call.func)}(...)` draws the same values in every "
+                    "run of the legacy program; Keras 3 draws other values from the same seed")
             for call in _seeded(module, names)]
     call = _unseeded(module, names)
     if call is not None:
-        what = f"`{text_of(call)[:60]}` draws initial values without a seed"
+        what = (f"`{text_of(call.func)}(...)` on line {source.start(call).line} draws initial "
+                "values without a seed")
     elif not _makes_tables(module):
         what = "the tables, which another module makes, may draw initial values without one"
     elif not keeps_seeded:

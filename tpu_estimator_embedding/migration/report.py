@@ -74,12 +74,13 @@ class Report:
         return HAND_WORK_LEFT if (self.open if self.is_strict else self.left) else NOTHING_LEFT
 
     def to_text(self) -> str:
-        """Returns one line of totals, then the open findings with their guide pages."""
+        """Returns one line of totals, then the open findings and what explains them."""
         kinds = collections.Counter(finding.about.kind for finding in self.findings)
         lines = [f"{_count(kinds[codes.CHANGED], 'change')}, "
                  f"{_count(kinds[codes.LEFT], 'thing')} left to do by hand, "
                  f"{_count(kinds[codes.DECISION], 'decision')} to make."]
-        lines += [f"{finding}\n    see {finding.about.guide}" for finding in self.open]
+        lines += [f"{finding}\n    explained by: migrate --explain {finding.code}"
+                  for finding in self.open]
         lines += [str(finding) for finding in self.findings if finding.about.kind == codes.NOTE]
         return "\n".join(lines) + "\n"
 

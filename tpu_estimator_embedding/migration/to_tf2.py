@@ -277,7 +277,7 @@ class Writer:
         """Reports what draws other initial values than in the legacy program."""
         is_given = seed is not None and not matchers.matches(seed, matchers.Name("None"))
         self.report_all(random_draws.problems(
-            seed if is_given else None, self._source.module, self._names,
+            seed if is_given else None, self._source, self._names,
             keeps_seeded=self.keeps_seeded_draws))
 
     def _written(self, found: EstimatorCall,

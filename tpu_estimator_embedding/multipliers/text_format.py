@@ -20,9 +20,10 @@ _CLASSES: dict[str, type[Schedule]] = {cls.word: cls for cls in (
 # The names of the Python functions are accepted too.
 _OTHER_NAMES = {"linear_warmup": "warmup", "exponential_decay": "exponential"}
 
-FORMATS = ("a number, warmup:STEPS[:START:END], cosine:END:STEPS[:START], "
-           "exponential:RATE:STEPS[:START], piecewise:VALUE:STEP:VALUE..., freeze_until:STEP, "
-           "freeze_after:STEP, cyclic:STEPS[:LOW:HIGH], A*B or A,then:STEP:B")
+FORMS = ("a number", "warmup:STEPS[:START:END]", "cosine:END:STEPS[:START]",
+         "exponential:RATE:STEPS[:START]", "piecewise:VALUE:STEP:VALUE...", "freeze_until:STEP",
+         "freeze_after:STEP", "cyclic:STEPS[:LOW:HIGH]", "A*B", "A,then:STEP:B")
+_FORMATS = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}"
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _FACTOR = re.compile(rf"(?:{_NUMBER.pattern}|[^\W\d]\w*(?::[^:*,()]+)*)")
@@ -57,7 +58,7 @@ class _Reader:
 
     def check(self, holds: bool) -> None:
         where = f" At {self.text[self.position:]!r}." if 0 < self.position < len(self.text) else ""
-        checks.check(holds, "multiplier", FORMATS, self.text, where.strip())
+        checks.check(holds, "multiplier", _FORMATS, self.text, where.strip())
 
     def schedule(self) -> Schedule:
         result = self.product()
@@ -102,12 +103,12 @@ def _factor(text: str) -> Schedule:
     word, *arguments = text.split(":")
     cls = _CLASSES.get(_OTHER_NAMES.get(word, word))
     if cls is None:
-        raise ValueError(checks.complaint("multiplier", FORMATS, text, _nearest(word)))
+        raise ValueError(checks.complaint("multiplier", _FORMATS, text, _nearest(word)))
     numbers = [_number(argument) for argument in arguments]
     try:
         return getattr(cls, "from_arguments", cls)(*numbers)
     except TypeError as error:  # too few arguments, or too many
-        raise ValueError(checks.complaint("multiplier", FORMATS, text)) from error
+        raise ValueError(checks.complaint("multiplier", _FORMATS, text)) from error
 
 
 def _number(text: str) -> float:

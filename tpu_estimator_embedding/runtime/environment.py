@@ -70,7 +70,7 @@ def _huge_pages() -> Diagnosis:
 
 def _arenas() -> Diagnosis:
     from tpu_estimator_embedding.kernels import arenas
-    return Diagnosis("Memory arenas", arenas.share())
+    return Diagnosis("Memory", f"arenas of glibc, from which threads allocate: {arenas.share()}")
 
 
 def _tensorflow() -> Diagnosis:

@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "that use tf.Session or tf.train.AdamOptimizer without compat.v1")
     parser.add_argument("--cores", type=checks.read_positive_int, metavar="N",
                         help="this machine stands in for a TPU with N cores: programs that leave "
-                        "num_shards unset get N replicas")
+                        "num_shards unset get N replicas. Default: a core for each GPU, or "
+                        "without GPUs for each CPU, and one replica")
     parser.add_argument("--hosts", type=checks.read_positive_int, metavar="N",
                         help="the cores are on N hosts, all of them this machine, for programs "
                         "that place ops on the tasks of a TPU")
@@ -57,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="number of hosts that wrote the checkpoint to restore; needed with "
                         "partition_strategy='mod' if a TPU or version 0.1 wrote it")
     parser.add_argument("--statistics", type=_statistics, metavar="every=N",
-                        help="write statistics of the tables for TensorBoard, and log a line, "
-                        "at every N-th training step")
+                        help="write statistics of the tables for TensorBoard at every N-th "
+                        "training step; with --verbose, also log them as a line")
     parser.add_argument("--synchronous", action="store_true",
                         help="the workers of a cluster make one update per step, from the sum of "
                         "their gradients, unless the program gives a ClusterConfig")
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "restored values, unless the program gives TPUEstimator "
                         "`checkpoint_at_start`")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
-                        help="run a module, as `python -m MODULE` does")
+                        help="MODULE and its own arguments: run it as `python -m MODULE` does")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py",
                         help="the program and its own arguments")
 

@@ -91,12 +91,24 @@ def test_what_is_left_is_reported_and_sets_the_status(folder, capsys):
     assert printed.out == ""
     assert ("trainer/task.py:2:5: TEE201 name without a counterpart: "
             "`tf.estimator.BoostedTreesClassifier`") in printed.err
-    assert "see migration_guide/report_codes.rst#tee201" in printed.err
+    assert "\n    explained by: migrate --explain TEE201\n" in printed.err
     report = json.loads((folder / "report.json").read_text())
     assert report["exit_status"] == 2
     [finding] = report["findings"]
     assert (finding["path"], finding["line"], finding["code"], finding["kind"]) == (
         "trainer/task.py", 2, "TEE201", "left")
+
+
+@pytest.mark.parametrize("code, status, words", [
+    ("TEE201", 0, "TEE201\nname without a counterpart (left to do by hand). Use what the"),
+    ("tee411", 0, "TEE411\nrandom numbers that differ (a decision). Decide whether"),
+    ("TEE999", 2, "`--explain` must be a code of the report, such as TEE201, got 'TEE999'.")])
+def test_codes_are_explained(code, status, words, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["migrate", "--explain", code])
+    assert exit_.value.code == status
+    printed = capsys.readouterr()
+    assert words in (printed.err if status else printed.out)
 
 
 def test_names_of_tf_slim_get_their_own_advice(folder, capsys):
@@ -222,7 +234,9 @@ def test_program_without_the_captured_module_has_work_left(folder, stage, capsys
     assert "TEE308" in printed and "run the tool with --capture" in printed
     (folder / "embedding_config.py").write_text("")
     cli.main(arguments[:4] + ["other", "program.py"])  # which keeps that file
-    assert "TEE308" not in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "TEE308" not in printed
+    assert "kept: embedding_config.py. If the program's tables have changed since" in printed
 
 
 def test_the_stage_keras_rs_is_keras3_and_says_so(folder, capsys):

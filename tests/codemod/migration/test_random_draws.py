@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TEE411: numbers that follow from the seed of the whole program are a decision, or kept."""
 
+import re
+
 import pytest
 
 from tests.codemod.migration.test_to_tf2 import PROGRAM
@@ -48,7 +50,9 @@ def test_initial_values_that_follow_from_the_programs_seed_are_reported(old, new
     assert old in SEEDED
     [(line, message)] = seeds(SEEDED.replace(old, new))
     assert "tf_random_seed=7" in line
-    assert "`tf_random_seed=7` is kept, but gives different numbers: " in message
+    assert re.match(r"`tf_random_seed=7` is kept, but gives different numbers: "
+                    r"(`[\w.]+\(\.\.\.\)` on line \d+ draws initial|the tables, which another)",
+                    message)
 
 
 @pytest.mark.parametrize("old, new", [

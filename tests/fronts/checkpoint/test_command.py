@@ -289,13 +289,19 @@ def test_interrupt_leaves_nothing(model, monkeypatch):
     assert files() == before
 
 
-def test_help_has_examples_and_exit_statuses(capsys):
+@pytest.mark.parametrize("command, words, others", [
+    ("", ["checkpoint compare model_dir tf2/ckpt-1", "COMMAND --help", "reshard"], []),
+    ("inspect", ["\n\nDescribe a checkpoint and its tables.\n", "  0  done\n  2  error"], ["  1 "]),
+    ("convert", ["  1  done, except for the variables listed as left out\n"], ["agree", "differ"]),
+    ("compare", ["  0  they agree\n  1  they differ\n"], ["left out"])])
+def test_help_has_examples_and_the_exit_statuses_of_the_command(command, words, others, capsys):
     with pytest.raises(SystemExit) as exit_:
-        run("--help")
+        run(f"{command} --help")
     assert exit_.value.code == 0
     out = capsys.readouterr().out
-    for word in ("checkpoint compare model_dir tf2/ckpt-1", "exit status:", "reshard"):
-        assert word in out
+    assert all(word in out for word in [*words, "examples, each after"])
+    statuses = out.partition("exit status")[2]
+    assert not [word for word in others if word in statuses]
 
 
 @pytest.mark.parametrize("command", ["", "dance", "convert", "reshard a b", "extract a b",

@@ -32,6 +32,15 @@ def new_estimator(tmp_path):
     return lambda **kwargs: program.new_estimator(str(tmp_path), "mod", **kwargs)
 
 
+@pytest.mark.parametrize("job", ["ps", "evaluator"])
+def test_train_of_a_task_that_does_not_train_is_refused_at_once(monkeypatch, new_estimator, job):
+    set_task(monkeypatch, job)
+    estimator = new_estimator()
+    with pytest.raises(ValueError, match="^Train has been called wrong configuration. Please use "
+                       rf"tf.estimator.train_and_evaluate .* This task is {job} 0 of TF_CONFIG"):
+        estimator.train(program.input_fn, max_steps=1)
+
+
 def graph_of(estimator):
     with tf.Graph().as_default() as graph, graph.device(estimator._device_fn):
         tf.compat.v1.train.create_global_step()

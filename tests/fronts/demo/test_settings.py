@@ -3,7 +3,18 @@
 
 import pytest
 
+from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.demo.main import keep_settings
+
+
+@pytest.mark.parametrize("options, directory", [
+    ([], "tpu-estimator-embedding-demo"), (["--cluster"], "tpu-estimator-embedding-demo-cluster"),
+    (["--cluster", "--model-dir", "mine"], "mine")])
+def test_a_cluster_has_a_directory_of_its_own(options, directory, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    keep_settings(tmp_path / directory, {"seed": 7})  # so that the demo ends here
+    assert cli.main(["demo", *options]) == 2
+    assert f"with which {tmp_path / directory} was created" in capsys.readouterr().err
 
 
 def test_the_same_settings_pass(tmp_path):

@@ -215,7 +215,7 @@ def test_arguments_of_other_types_are_refused_before_anything_runs(
 
 def test_another_sweep_is_not_mixed_in(sweep, tmp_path):
     sweep([1])
-    with pytest.raises(ValueError, match="Or choose another `out`"):
+    with pytest.raises(ValueError, match="Choose another `out`"):
         sweep([1], max_steps=7)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report on one model's directory, whatever state it is in."""
 
+import html
 import re
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from tests import browser
 from tests.fronts.estimator import counting
-from tpu_estimator_embedding import cli
+from tpu_estimator_embedding import cli, figures
 from tpu_estimator_embedding.checkpoint.contents import Table
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
@@ -56,6 +57,15 @@ def test_figures_come_in_the_formats_asked_for(model_dir, tmp_path, capsys):
     assert f"figures  {files} beside it, each as PDF" in capsys.readouterr().out
     assert cli.main(["report", str(model_dir), "--figures", "pdf,eps"]) == 2
     assert "`--figures` must be one or more of png,svg,pdf" in capsys.readouterr().err
+
+
+def test_figures_that_matplotlib_would_draw_are_named_as_missing(model_dir, tmp_path, capsys,
+                                                                 monkeypatch):
+    monkeypatch.setattr(figures, "can_draw", lambda: False)
+    assert cli.main(["report", str(model_dir), "--out", str(tmp_path)]) == 0
+    missing = "none: they need matplotlib, pip install 'tpu_estimator_embedding[plots]', and the"
+    assert f"figures  {missing}" in capsys.readouterr().out
+    assert f"Figures: {missing}" in html.unescape((tmp_path / "report.html").read_text())
 
 
 def test_directory_that_is_being_trained_into(model_dir, tmp_path):

@@ -77,9 +77,9 @@ def test_finds_the_planted_multiplier_in_15_trials_though_it_is_killed(tmp_path)
     assert start(command, cwd=tmp_path).returncode == 0
     assert starts(out) == after  # there is nothing left to do
     other = start([*command, "--clipping-limit", "1"], cwd=tmp_path)
-    assert other.returncode == 2 and "Or choose another --out." in other.stderr
+    assert other.returncode == 2 and "Choose another --out." in other.stderr
     grid = start([*command[:5], "--multiplier", "1", "--out", out], cwd=tmp_path)
-    assert grid.returncode == 2 and "Or choose another --out." in grid.stderr
+    assert grid.returncode == 2 and "Choose another --out." in grid.stderr
 
 
 def test_run_that_is_worse_than_the_median_of_the_others_is_stopped(tmp_path):
@@ -163,7 +163,7 @@ def test_mistyped_metric_costs_nothing(tmp_path):
     [first] = starts(out)
 
     other_ranges = start([*COMMAND, "--multiplier", "log:0.1:10", "--out", out], cwd=tmp_path)
-    assert other_ranges.returncode == 2 and "Or choose another --out." in other_ranges.stderr
+    assert other_ranges.returncode == 2 and "Choose another --out." in other_ranges.stderr
     command[len(COMMAND) - 1] = "loss"
     done = start(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -176,7 +176,7 @@ def test_mistyped_metric_costs_nothing(tmp_path):
 
     command[len(COMMAND) - 1] = "auc"  # the search has values of its metric now
     refused = start(command, cwd=tmp_path)
-    assert refused.returncode == 2 and "Or choose another --out." in refused.stderr
+    assert refused.returncode == 2 and "Choose another --out." in refused.stderr
     command[len(COMMAND) - 1] = "loss"
     assert start(command, cwd=tmp_path).returncode == 0 and len(starts(out)) == 3
 

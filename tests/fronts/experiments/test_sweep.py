@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tests.fronts.experiments.sweeps import PROGRAM, command, run
 from tests.subprocesses import start
+from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.experiments import program_sweep
 from tpu_estimator_embedding.experiments.overrides import StepTimer
 from tpu_estimator_embedding.experiments.run_directory import Run
@@ -59,7 +60,8 @@ def test_prints_a_row_for_every_setting_and_says_what_failed(finished, out):
     assert "steps to ≥ 0.7" in finished.stdout
     assert "1 of 2; ValueError: this seed brings bad luck (exit status 1)" in finished.stdout
     assert f"its log: {out}/runs/multiplier=0,seed=1/log.txt" in finished.stdout
-    assert f"report   {out}/report.html" in finished.stdout
+    assert f"report   {out}/report.html\nresults  {out}/results.csv\n" in finished.stdout
+    assert "other run" not in finished.stdout
 
 
 def test_multiplier_0_leaves_tables_and_slots_as_they_were(out):
@@ -124,9 +126,12 @@ def test_same_command_runs_only_what_is_missing_and_another_program_is_refused(d
     assert done.returncode == 0, done.stderr
     assert (model(out, 1) / "checkpoint").stat().st_mtime_ns == kept
     assert (out / "report.html").exists()
+    assert f"2 other runs in {out} are not in this report. To have all" in done.stdout
     other = run("sweep", *OPTIONS, "--evaluations", "1", cwd=directory)
     assert other.returncode == 2
-    assert "as in the sweep" in other.stderr and "Or choose another --out." in other.stderr
+    words = f"{PROGRAM} --seed '{{seed}}' --steps 40"
+    assert (f"{out} has a sweep of {words}, and this one is of {words} --evaluations 1. Choose "
+            "another --out.\n") in other.stderr
 
 
 def test_metric_is_checked_against_the_runs_that_there_are_before_others_start(directory, out):
@@ -258,6 +263,7 @@ def test_program_that_cannot_be_swept_reports_why_and_stops(tmp_path):
 
 @pytest.mark.parametrize("arguments, sentence", [
     (["--multiplier", "wramup:5"], "Nearest to 'wramup': warmup"),
+    ([], "A sweep of one run compares nothing. Pass values of --multiplier"),
     (["--multiplier", "1", "--seeds", "0"], "`seeds` must be an int of at least 1, got 0"),
     (["--multiplier", "1", "--jobs", "1000"], "`--jobs` must be at most"),
     (["--clipping-limit", "0"], "`clipping_limit` must be above 0, got 0.0"),
@@ -302,10 +308,12 @@ def test_full_disk_is_reported_and_the_same_command_continues(tmp_path, monkeypa
         raise OSError(28, "No space left on device", "job.json")
 
     monkeypatch.setattr(program_sweep, "run_missing", run_missing)
+    monkeypatch.setattr(figures, "can_draw", lambda: False)
     assert cli.main(["sweep", str(PROGRAM), "--multiplier", "0", "1"]) == 1
     shown = capsys.readouterr()
     assert "No space left on device: 'job.json'. Run the same command again" in shown.err
     assert "0 of 1; not run" in shown.out
+    assert "\nfigures  none: they need matplotlib, pip install " in shown.out
 
 
 def test_half_written_file_leaves_what_was_there(tmp_path, monkeypatch):

@@ -16,7 +16,10 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import RunConfig, Tensor
 
 LINE_SECONDS = 30.0  # between two lines about a task that is waited for
+_STARTING_SECONDS = 25.0  # in which a server that was started at the same time answers
 ANSWER_SECONDS = 5.0
+_LIKELY_CAUSE = (". Is it running, at this address of TF_CONFIG? It serves once its program has "
+                 "called tf.estimator.train_and_evaluate.")
 _NO_ANSWER = (tf.errors.DeadlineExceededError, tf.errors.UnavailableError,
               tf.errors.AbortedError, tf.errors.CancelledError)
 
@@ -94,9 +97,10 @@ def wait_for(servers: Sequence[Server]) -> None:
     while missing := silent(servers):
         now = time.monotonic()
         if now >= next_line:
-            tf.compat.v1.logging.info(
-                "tpu_estimator_embedding: waiting for %s, for %.0f s so far: no answer",
-                names(missing), now - start)
+            tf.compat.v1.logging.warning(
+                "tpu_estimator_embedding: waiting for %s, for %.0f s so far: no answer%s",
+                names(missing), now - start,
+                _LIKELY_CAUSE if now - start >= _STARTING_SECONDS else "")
             next_line = now + LINE_SECONDS
         servers = missing
         time.sleep(0.5)

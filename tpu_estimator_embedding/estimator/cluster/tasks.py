@@ -54,6 +54,15 @@ def cluster_of(config: RunConfig | None) -> Cluster:
     return Cluster(servers, f"/job:{config.task_type}/task:{config.task_id}/device:CPU:0")
 
 
+def check_is_trainer(config: RunConfig) -> None:
+    """Raises ValueError for a task that trains nothing, which otherwise would wait for itself."""
+    checks.check_with_sentence(
+        config.task_type not in (_SERVER, "evaluator"),
+        "Train has been called wrong configuration. Please use tf.estimator.train_and_evaluate "
+        "which calls proper API according to given configuration.",
+        f"This task is {config.task_type} {config.task_id} of TF_CONFIG, which trains nothing.")
+
+
 def with_device_filters(config: Any) -> Any:
     """Returns a RunConfig whose sessions do not wait for other workers.
 

@@ -2,6 +2,7 @@
 """The verb `verify`."""
 
 import argparse
+import importlib
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -84,18 +85,26 @@ def run(args: argparse.Namespace) -> int:
     """Runs both programs, prints what differs and returns the exit status."""
     from tpu_estimator_embedding.checkpoint.names import read_names
     from tpu_estimator_embedding.migration.verify import steps
-    from tpu_estimator_embedding.migration.verify.comparison import FailedRunError, compare
+    from tpu_estimator_embedding.migration.verify.comparison import (
+        FailedRunError,
+        check_arguments,
+        compare,
+    )
+    from tpu_estimator_embedding.runtime.quiet_start import quiet_start
+    checked = {"steps": args.steps, "rtol": args.rtol, "atol": args.atol,
+               "step_timeout": args.step_timeout, "to": args.to}
     try:
         picture = pathlib.Path(args.plot) if args.plot else None
         if picture:
             steps.check_plot(picture)
         names = read_names(pathlib.Path(args.names)) if args.names else None
+        check_arguments(args.legacy, args.migrated, **checked)
         print(f"{_PROGRAM}: both programs run now, each in its own process", file=sys.stderr)
-        found = compare(args.legacy, args.migrated, args.program_arguments, steps=args.steps,
-                        rtol=args.rtol, atol=args.atol, is_tf1=args.is_tf1,
+        with quiet_start(verbose=False):
+            importlib.import_module("tensorflow")  # which `compare` needs at its end
+        found = compare(args.legacy, args.migrated, args.program_arguments, is_tf1=args.is_tf1,
                         directory=args.keep and pathlib.Path(args.keep), names=names,
-                        migrated_arguments=args.migrated_arguments,
-                        step_timeout=args.step_timeout, to=args.to)
+                        migrated_arguments=args.migrated_arguments, **checked)
         if picture:
             steps.save_plot(found.steps, picture)
     except (OSError, ValueError, ImportError, FailedRunError) as error:

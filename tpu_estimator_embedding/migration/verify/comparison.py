@@ -119,8 +119,7 @@ class Verification:
         lines += [f"prediction differs: {one}" for one in self.prediction]
         lines += [f"note: {note}" for note in self.notes]
         lines.append(format_table(
-            ["step", "legacy loss", "migrated loss", "largest difference", "of"],
-            list(map(_row, self.steps))))
+            ["step", "legacy loss", "migrated loss", "largest difference", "of"], self._rows()))
         if self.first:
             lines += ["", f"The first difference is {self._place(self.first)}:",
                       _details(self.first)]
@@ -132,8 +131,17 @@ class Verification:
             lines.append("Both programs train a TPUEstimator: the migrated one is of the stage "
                          "imports.")
         last = self.steps[-1].step if self.steps else 0
-        lines.append(f"They agree in all of {last} steps." if self.agree else "They differ.")
+        of_second = f" ({last - self.again} + {self.again} of the second training)"
+        lines.append(f"They agree in all {last} steps{of_second if self.again else ''}."
+                     if self.agree else "They differ.")
         return "\n".join(lines)
+
+    def _rows(self) -> list[list[str]]:
+        """Returns the rows of the steps, of equal ones only the first and the last."""
+        rows = list(map(_row, self.steps))
+        if self.agree and not any(any(step.largest().values()) for step in self.steps):
+            rows[1:-1] = [["...", "", "", "0", "-"]] * (len(rows) > 2)
+        return rows
 
     def _compared(self) -> list[str]:
         """Returns the phases that were compared."""
@@ -210,15 +218,8 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         FailedRunError: a program fails, has no TPUEstimator with tables that trains, has not
             ended a step within `step_timeout`, is of another stage, or trains too few steps.
     """
-    checks.check_positive_int("steps", steps)
-    checks.check(rtol >= 0, "rtol", "at least 0", rtol)
-    checks.check((atol or 0) >= 0, "atol", "at least 0", atol)
-    checks.check(step_timeout >= 0, "step_timeout", "at least 0 seconds", step_timeout)
-    if to is not None:
-        checks.check(to in _KINDS, "to", f"one of {', '.join(_KINDS)}", to)
-    for program in (legacy, migrated):
-        if not pathlib.Path(program).is_file():
-            raise FileNotFoundError(f"There is no program {os.fspath(program)!r}.")
+    check_arguments(legacy, migrated, steps=steps, rtol=rtol, atol=atol, step_timeout=step_timeout,
+                    to=to)
     with tempfile.TemporaryDirectory(prefix="verify-") as temporary:
         root = pathlib.Path(directory or temporary).absolute()
         old, new = root / "legacy", root / "migrated"
@@ -231,6 +232,20 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
                                      step_timeout=step_timeout))
         _check_stage(pathlib.Path(migrated), b.stage, to)
         return compare_runs(old, a, new, b, rtol=rtol, atol=atol)
+
+
+def check_arguments(legacy: StrPath, migrated: StrPath, *, steps: int, rtol: float,
+                    atol: float | None, step_timeout: float, to: str | None) -> None:
+    """Raises an error for arguments of `compare` with which nothing can be run."""
+    checks.check_positive_int("steps", steps)
+    checks.check(rtol >= 0, "rtol", "at least 0", rtol)
+    checks.check((atol or 0) >= 0, "atol", "at least 0", atol)
+    checks.check(step_timeout >= 0, "step_timeout", "at least 0 seconds", step_timeout)
+    if to is not None:
+        checks.check(to in _KINDS, "to", f"one of {', '.join(_KINDS)}", to)
+    for program in (legacy, migrated):
+        if not pathlib.Path(program).is_file():
+            raise FileNotFoundError(f"There is no program {os.fspath(program)!r}.")
 
 
 def _check_stage(migrated: pathlib.Path, kind: str, to: str | None) -> None:

@@ -126,7 +126,7 @@ def test_what_migrate_writes_agrees_and_leaves_nothing_behind(runs):
     done = runs.migrated
     assert done.returncode == 0, done.stdout + done.stderr  # in spite of the decisions
     assert "0 things left to do by hand, 2 decisions to make." in done.stderr
-    assert done.stdout.endswith("They agree in all of 25 steps.\n")
+    assert done.stdout.endswith("They agree in all 25 steps (20 + 5 of the second training).\n")
     assert f"ran on Keras's backend {runs.backend}\n" in done.stdout
     assert "accuracy, auc, global_step, loss, mean" in done.stdout
     assert "configuration differs" not in done.stdout

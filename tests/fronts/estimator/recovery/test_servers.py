@@ -29,9 +29,8 @@ def absent(monkeypatch):
 @pytest.fixture
 def lines(monkeypatch):
     lines = []
-    for level in ("info", "warning"):
-        monkeypatch.setattr(tf.compat.v1.logging, level,
-                            lambda text, *args: lines.append(text % args))
+    monkeypatch.setattr(tf.compat.v1.logging, "warning",
+                        lambda text, *args: lines.append(text % args))
     return lines
 
 
@@ -49,6 +48,16 @@ def test_a_trainer_waits_for_its_servers_and_says_for_whom(present, absent, line
     wait_for([present, absent])
     [line] = lines  # the next one would be due after 30 seconds
     assert line.endswith(f"waiting for ps 1 ({absent.address}), for 0 s so far: no answer")
+
+
+def test_a_server_that_is_late_is_named_with_the_likely_cause(absent, lines, monkeypatch):
+    answers = iter([[absent], []])
+    monkeypatch.setattr(servers_module, "silent", lambda servers: next(answers))
+    monkeypatch.setattr(servers_module, "_STARTING_SECONDS", 0.0)
+    wait_for([absent])
+    [line] = lines
+    assert "no answer. Is it running, at this address of TF_CONFIG?" in line
+    assert line.endswith("called tf.estimator.train_and_evaluate.")
 
 
 @pytest.mark.parametrize("is_there", [True, False])
