@@ -115,8 +115,8 @@ ADVICE = {
               "only computes its result, or makes variables by their names. Anything else, such as "
               "assignments, has to be written in the training step.",
     "TEE411": "Decide whether other random numbers matter: no run of the new program repeats one "
-              "of the legacy program. Initial values are the same only from initializers with a "
-              "`seed`, and not in Keras 3, which draws other values from the same seed; random "
+              "of the legacy program. Only initializers with a `seed` give the same initial "
+              "values, and not in Keras 3, which draws other values from the same seed; random "
               "numbers of a step are the same only until the program is started again. To "
               "compare two runs, start the new one from a checkpoint of the legacy program, as "
               "`verify` does; of the initial values that both draw by themselves, it "

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Click logs on disk: complete, the same for the same seed, and resumable."""
 
+import runpy
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import docs
 from tpu_estimator_embedding.demo import click_logs
 from tpu_estimator_embedding.demo.click_logs import ClickLogs, HiddenModel
 from tpu_estimator_embedding.demo.features import FEATURES
@@ -97,3 +100,13 @@ def test_best_auc_is_that_of_the_true_probabilities(tmp_path):
     clicked, others = drawn.probability[labels == 1], drawn.probability[labels == 0]
     assert logs.best_auc() == pytest.approx((clicked[:, np.newaxis] > others).mean())
     assert logs.best_auc() > 0.85
+
+
+def test_program_of_the_input_page_reads_the_click_logs_of_the_demo(tmp_path, monkeypatch, capsys):
+    [program] = docs.code_blocks(docs.page("input"))
+    monkeypatch.chdir(tmp_path)
+    directory = tmp_path / "tpu-estimator-embedding-demo" / "click_logs"
+    ClickLogs(directory, examples=100, seed=5).write()
+    (tmp_path / "program.py").write_text(program)
+    names = runpy.run_path("program.py")
+    assert names["features"]["interests"].nrows() == 3 and "RaggedTensor" in capsys.readouterr().out

@@ -402,7 +402,7 @@ def test_host_function_that_captures_a_tensor_is_refused(tmp_path, name, capture
     evaluate = [replicated(tmp_path, model_fn, number, new_spec()).evaluate for number in (1, 2)]
     evaluate[0](dataset, steps=1)
     with pytest.raises(ValueError, match="eval_metrics and host_call must be given the tensors "
-                                         "that they use, got an op .* of model_fn, which is"):
+                                         "that they use, got an op .* of model_fn, which belongs"):
         evaluate[1](dataset, steps=1)
 
 
