@@ -90,7 +90,7 @@ def test_replicas_that_disagree_cannot_sum(session):
             [tf.constant(0), tf.constant(0)])
 
     outputs = v1.tpu.shard(computation, [tf.constant([1, 3])], 2)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="The replicas disagree whether"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="The replicas disagree on whether"):
         run(session, outputs)
 
 
