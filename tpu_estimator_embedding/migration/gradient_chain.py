@@ -18,7 +18,7 @@ The world is closed: only assignments of known functions may stand between the t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
 from libcst import matchers
@@ -36,7 +36,13 @@ from tpu_estimator_embedding.migration.assignments import (
 from tpu_estimator_embedding.migration.effects import is_pure_name, text_of
 from tpu_estimator_embedding.migration.known_effects import is_random
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names, holds
+from tpu_estimator_embedding.migration.node_search import (
+    dotted,
+    find_all,
+    find_names,
+    holds,
+    variables_in,
+)
 
 _BUILTINS = ("zip", "list", "tuple", "len", "float", "int", "isinstance", "max", "min")
 _STEPS = ("train.get_global_step", "train.get_or_create_global_step")
@@ -141,7 +147,7 @@ class _Follower:
             node = todo.pop()
             inner: list[cst.CSTNode] = [
                 call for call in find_all(node, cst.Call) if self._is_origin(call)]
-            for name in _names_without(node, inner):
+            for name in variables_in(node, inner):
                 for line in self._before:
                     if line.node not in found and binds(line.node, name):
                         found.add(line.node)
@@ -217,7 +223,7 @@ class _Follower:
         """Returns the variables that have gradients."""
         found: set[str] = set()
         for line in lines:
-            if holds(line.node, origin) or found & _names_without(line.node, ()):
+            if holds(line.node, origin) or found & variables_in(line.node):
                 found |= targets_of(line.node)
         return found
 
@@ -228,14 +234,14 @@ class _Follower:
         tests = [test for line in lines for test in self._undecided(line)]
         inside = (set(parameters(self._function)) | bound_otherwise(self._function) | {
             name for target in find_all(self._function.body, cst.AssignTarget)
-            for name in _names_without(target, ())}) - {"params"}
+            for name in variables_in(target)}) - {"params"}
         for line in lines:
             if not isinstance(line.statement, cst.Assign) or not targets_of(line.node):
                 return False
         for node in (*searched, *tests):
             bound = {name.value for one in find_all(node, cst.CompFor)
                      for name in names_of_target(one.target) if isinstance(name, cst.Name)}
-            if (_names_without(node, replaced) & inside) - own - bound:
+            if (variables_in(node, replaced) & inside) - own - bound:
                 return False
             if find_all(node, cst.NamedExpr, cst.Lambda, cst.Await) or not all(
                     _keeps_gradients(one) for one in find_all(node, cst.CompIf)):
@@ -280,7 +286,7 @@ def _depends_on_order(nodes: Sequence[cst.CSTNode], gradients: set[str],
             if isinstance(one.value, cst.Call) and names.of_tensorflow(
                     one.value.func) == "clip_by_global_norm":
                 continue
-            if _names_without(one.value, ()) & gradients:
+            if variables_in(one.value) & gradients:
                 return True
     return False
 
@@ -314,14 +320,3 @@ def _last(call: cst.Call) -> str:
 
 def _value(line: Line) -> cst.BaseExpression | None:
     return line.statement.value if isinstance(line.statement, cst.Assign) else None
-
-
-def _names_without(node: cst.CSTNode, but: Collection[cst.CSTNode]) -> set[str]:
-    """Returns the names in a node, but not those of attributes and keywords, nor in some nodes."""
-    if any(node is one for one in but):
-        return set()
-    if isinstance(node, cst.Name):
-        return {node.value}
-    if isinstance(node, (cst.Attribute, cst.Arg)):
-        return _names_without(node.value, but)
-    return {name for child in node.children for name in _names_without(child, but)}
