@@ -135,6 +135,7 @@ class _EmbeddingLayer(_Layer):
         if is_keras_2:
             self._non_trainable_weights.extend(self._tables.variables.values())
         else:
+            self._trained_trap = self._trap  # for checkpoints, see `_trackable_children`
             for name, variable in self._tables.variables.items():
                 variable.path = f"{self.name}/{name.replace('/', ':')}"  # its name in HDF5
 
@@ -258,7 +259,9 @@ class _EmbeddingLayer(_Layer):
                          "a TableConfig of the layer", feature.table)
         return serving_embedding_lookup(features, weights, tables, serving_config)
 
-    # Checkpoints have one zero for the carrier, whose size depends on the number of replicas.
+    # Checkpoints have one zero for the carrier, whose size may change. Optimizers of Keras 3 track
+    # what they train, so their checkpoints contain the carrier itself, too. The attribute
+    # `_trained_trap` lets a layer find it there before the optimizer has tracked it.
 
     def _trackable_children(self, save_type: str = "checkpoint",
                             **options: Any) -> dict[str, Trackable]:
