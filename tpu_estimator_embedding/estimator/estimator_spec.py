@@ -7,7 +7,7 @@ Also what `train` and `evaluate` check before they start, and what they log.
 import copy
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -211,6 +211,24 @@ def check_are_numbers(steps: Mapping[str, object]) -> None:
     for name, value in steps.items():
         if not isinstance(value, numbers.Real):
             check_steps(name, value)
+
+
+def check_input_fn_and_hooks(input_fn: object, hooks: object) -> None:
+    """Checks the arguments that training, evaluation and prediction share.
+
+    Args:
+        input_fn: a function.
+        hooks: a sequence of SessionRunHooks, or None.
+
+    Raises:
+        TypeError: if one is anything else.
+    """
+    if not callable(input_fn):
+        raise TypeError(f"`input_fn` must be callable, given: {input_fn!r}. Pass the function, "
+                        "which returns a Dataset or features and labels.")
+    if hooks is not None and not isinstance(hooks, Iterable):
+        raise TypeError(f"Hooks must be a SessionRunHook, given: {hooks!r}. Pass a list of "
+                        "SessionRunHooks as `hooks`.")
 
 
 def describe_start(mode: str, plan: EmbeddingPlan, num_replicas: int, *, portable: bool) -> str:

@@ -21,6 +21,7 @@ from tpu_estimator_embedding.estimator.step_session import StepSessionCreator, r
 from tpu_estimator_embedding.types import Structure, Tensor
 
 _GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
+_FIX_OF_BATCHES = "To get whole batches, pass yield_single_examples=False to `predict`."
 _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -147,6 +148,34 @@ def predictions(graph: ModelGraph, fetches: Structure,
             with only_input_ends(graph.input_ops):
                 fetched = session.run(fetches)
             yield fetched
+
+
+def samples(batch: Structure) -> Iterator[Structure]:
+    """Yields the predictions of each sample of a batch.
+
+    Args:
+        batch: predictions `[batch, ...]`, or name -> predictions.
+
+    Raises:
+        ValueError: if predictions have no batch dimension, or batches of different sizes.
+    """
+    sizes = {name: _batch_size(name, values) for name, values in (
+        batch.items() if isinstance(batch, dict) else [("", batch)])}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"Batch length of predictions should be same. Batch sizes are {sizes}. "
+                         f"{_FIX_OF_BATCHES}")
+    for index in range(min(sizes.values(), default=0)):
+        yield ({name: values[index] for name, values in batch.items()}
+               if isinstance(batch, dict) else batch[index])
+
+
+def _batch_size(name: str, values: Any) -> int:
+    shape = getattr(values, "shape", ())
+    if not shape:
+        raise ValueError("Batch length of predictions should be same. Prediction "
+                         f"{f'{name!r} ' if name else ''}has no batch dimension. Return a value "
+                         f"for each sample from model_fn. {_FIX_OF_BATCHES}")
+    return int(shape[0])
 
 
 def _with_local_variables(scaffold: tf.compat.v1.train.Scaffold

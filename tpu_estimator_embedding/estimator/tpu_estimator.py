@@ -48,6 +48,7 @@ from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     check_are_numbers,
     check_eval_steps,
+    check_input_fn_and_hooks,
     check_train_steps,
     log_start,
     params_for,
@@ -59,6 +60,7 @@ from tpu_estimator_embedding.estimator.evaluation import (
     evaluation_ops,
     has_end,
     predictions,
+    samples,
     stop_hooks,
 )
 from tpu_estimator_embedding.estimator.export import EXPORT_FOR_TPU
@@ -227,6 +229,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         own handlers stay in place, and signals are handled in the main thread only.
         """
         check_is_trainer(self._config)
+        check_input_fn_and_hooks(input_fn, hooks)
         check_are_numbers({"Train steps": steps, "Train max_steps": max_steps})
         if self._use_engine:
             check_train_steps(steps, max_steps)
@@ -254,6 +257,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
         `steps=None` evaluates the whole input, a step in each run.
         """
+        check_input_fn_and_hooks(input_fn, hooks)
         check_are_numbers({"Eval steps": steps})
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
@@ -269,6 +273,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                 checkpoint_path: str | None = None,
                 yield_single_examples: bool = True) -> Iterator[Structure]:
         """Predicts as `Estimator.predict`, every sample of the input once and in order."""
+        check_input_fn_and_hooks(input_fn, hooks)
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
         with (_layouts_saved(), explained_ids(), explained_reads(),
@@ -282,7 +287,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             for batch in predictions(graph, fetches, hooks, self._config.master,
                                      self._session_config, checkpoint_path):
                 if yield_single_examples:
-                    yield from self._samples(batch)
+                    yield from samples(batch)
                 else:
                     yield batch
         tf.compat.v1.logging.info("prediction_loop marked as finished")  # as of other loops
@@ -419,14 +424,6 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         if self._cluster.servers:  # whose workers share the steps: others count them as well
             return LoopLength(steps=1)
         return length_in_training(self._config.tpu_config.iterations_per_loop)
-
-    def _samples(self, batch: Structure) -> Iterator[Structure]:
-        """Yields the predictions of each sample of a batch."""
-        if not isinstance(batch, dict):
-            yield from batch
-            return
-        for index in range(self._extract_batch_length(batch)):
-            yield {key: value[index] for key, value in batch.items()}
 
     # From input_fn to the input of a step.
 

@@ -2,6 +2,7 @@
 """What the constructor and the first call of each mode refuse, and what they allow."""
 
 import inspect
+import re
 
 import pytest
 import tensorflow as tf
@@ -23,6 +24,8 @@ IN_PLACE = settings.TABLES_IN_PLACE.variable
 
 v1_estimator = upstream.estimator
 TPUConfig = upstream.tpu_config.TPUConfig
+
+
 def _arguments(function):
     """Names, kinds and defaults, without annotations, which TensorFlow's have not."""
     return [(argument.name, argument.kind, argument.default)
@@ -69,6 +72,12 @@ def test_config_of_another_type_is_refused_with_what_was_given(config, rest, use
         TPUEstimator(model_fn, config=config, use_tpu=use_tpu, train_batch_size=2)
 
 
+def test_config_without_a_tpu_config_is_refused():
+    config = upstream.tpu_config.RunConfig("model")
+    with pytest.raises(TypeError, match="^`tpu_config` of config must be a TPUConfig, got 'model'"):
+        TPUEstimator(model_fn, config=config, train_batch_size=2)
+
+
 def test_model_dir_of_bytes_is_refused():
     with pytest.raises(TypeError, match="`model_dir` must be a string or a path object, got b'm'"):
         TPUEstimator(model_fn, b"m", config=run_config(), train_batch_size=2)
@@ -89,6 +98,43 @@ def test_steps_as_text_are_refused(tmp_path, use_tpu):
         with pytest.raises(TypeError, match=f"^{name} must be int, got <class 'str'>. Pass an int "
                                             "of at least 1, got '3'"):
             call(input_of([0]), **{stop: "3"})
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+@pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
+def test_input_fn_and_hooks_of_other_types_are_refused(tmp_path, call, use_tpu):
+    def run(*arguments, **options):
+        if call == "train":
+            options["max_steps"] = 1
+        result = getattr(new_estimator(tmp_path, use_tpu=use_tpu), call)(*arguments, **options)
+        return list(result) if call == "predict" else result
+
+    for input_fn in (None, 3):
+        with pytest.raises(TypeError, match=f"^`input_fn` must be callable, given: {input_fn}. P"):
+            run(input_fn)
+    with pytest.raises(TypeError, match="^Hooks must be a SessionRunHook, given: 1. Pass a list"):
+        run(input_of([0]), hooks=1)
+    with pytest.raises(TypeError, match="^Hooks must be a SessionRunHook, given: 1$"):
+        run(input_of([0]), hooks=[1])
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+@pytest.mark.parametrize("predictions, sentence", [
+    ({"sum": lambda: tf.constant(1.0)}, "Prediction 'sum' has no batch dimension. Return a value"),
+    ({"a": lambda: tf.zeros([2]), "b": lambda: tf.zeros([3])},
+     "Batch sizes are {'a': 2, 'b': 3}. To get whole batches, pass")])
+def test_predictions_without_a_common_batch_are_refused(tmp_path, predictions, sentence, use_tpu):
+    def predicting(features, labels, mode, params):
+        del features, labels, params
+        return upstream.tpu_estimator.TPUEstimatorSpec(
+            mode, predictions={name: value() for name, value in predictions.items()})
+
+    estimator = new_estimator(tmp_path, predicting, use_tpu=use_tpu)
+    with pytest.raises(ValueError, match=re.escape(
+            f"Batch length of predictions should be same. {sentence}")):
+        next(estimator.predict(input_of([0, 1])))
+    whole = next(estimator.predict(input_of([0, 1]), yield_single_examples=False))
+    assert list(whole) == list(predictions)
 
 
 def test_model_fn_that_does_not_take_the_labels_it_is_given_is_refused(tmp_path):

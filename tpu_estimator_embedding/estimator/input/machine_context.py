@@ -88,8 +88,12 @@ def check_config(config: object) -> None:
 
     Raises:
         ValueError: if it is no RunConfig of a TPUEstimator, as in TensorFlow.
+        TypeError: if its `tpu_config` is no TPUConfig.
     """
     if isinstance(config, upstream.tpu_config.RunConfig):
+        checks.check_type(upstream.tpu_config.TPUConfig, "tpu_config of config", "a TPUConfig",
+                          config.tpu_config, "It is the first argument of RunConfig. Pass other "
+                          "arguments by name, as in RunConfig(model_dir=...).")
         return
     way_out = "Pass tf.compat.v1.estimator.tpu.RunConfig(...)."
     if isinstance(config, upstream.run_config.RunConfig):
