@@ -170,7 +170,7 @@ def new_directory(path: pathlib.Path, size: int) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def replaced_files(paths: Sequence[pathlib.Path]) -> Iterator[list[pathlib.Path]]:
+def replace_files(paths: Sequence[pathlib.Path]) -> Iterator[list[pathlib.Path]]:
     """Yields temporary paths to write to, which replace `paths` in order at the end.
 
     A temporary path follows from the path, so that the next attempt overwrites what a process that

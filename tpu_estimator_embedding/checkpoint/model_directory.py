@@ -18,7 +18,7 @@ _INDEX = re.compile(r"(?:model\.)?ckpt-(\d+)\.index")
 
 
 @contextlib.contextmanager
-def explained_state(model_dir: str) -> Iterator[None]:
+def translate_state_errors(model_dir: str) -> Iterator[None]:
     """Adds what is wrong with the file, and the fix, to TensorFlow's ValueErrors.
 
     Raises:
@@ -34,7 +34,7 @@ def explained_state(model_dir: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def explained_writes(model_dir: str) -> Iterator[None]:
+def translate_write_errors(model_dir: str) -> Iterator[None]:
     """Names `model_dir`, and the fix, in an error about files in it that cannot be written.
 
     Raises:
@@ -58,7 +58,7 @@ def warn_of_unnamed_checkpoints(model_dir: str) -> None:
         ValueError: if TensorFlow cannot read the file `checkpoint`, because it is empty, for
             instance.
     """
-    with explained_state(model_dir):
+    with translate_state_errors(model_dir):
         tf.train.get_checkpoint_state(model_dir)
     problem = _problem(model_dir)
     if problem:

@@ -23,7 +23,7 @@ from tpu_estimator_embedding.checkpoint.bundle_format import (
     format_index,
     slice_key,
 )
-from tpu_estimator_embedding.checkpoint.files import data_file, index_file, replaced_files
+from tpu_estimator_embedding.checkpoint.files import data_file, index_file, replace_files
 from tpu_estimator_embedding.checkpoint.stored_tensor import (
     STRING,
     ArrayTensor,
@@ -139,7 +139,7 @@ def write_step(prefix: pathlib.Path, shards: Sequence[Sequence[SavedTensor]]) ->
         OSError: if it cannot be written; there are then no new files.
     """
     paths = [data_file(prefix, shard, len(shards)) for shard in range(len(shards))]
-    with replaced_files([*paths, index_file(prefix)]) as [*files, index]:
+    with replace_files([*paths, index_file(prefix)]) as [*files, index]:
         items = {HEADER_KEY: encode_header(num_shards=len(shards))}
         slices: dict[str, list[tuple[SavedTensor, Entry]]] = {}
         for shard, (path, tensors) in enumerate(zip(files, shards, strict=True)):

@@ -229,7 +229,7 @@ def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
     Raises:
         tf.errors.DataLossError: if a file is truncated, damaged or missing.
     """
-    with explained_reading(checkpoint):
+    with translate_checkpoint_errors(checkpoint):
         reader = tf.train.load_checkpoint(checkpoint)
         if not reader.has_tensor(TABLE_LAYOUTS_KEY):
             return {}
@@ -238,7 +238,7 @@ def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
 
 
 @contextlib.contextmanager
-def explained_reading(checkpoint: str) -> Iterator[None]:
+def translate_checkpoint_errors(checkpoint: str) -> Iterator[None]:
     """Names a checkpoint, and the way out, in errors of TensorFlow's reader of checkpoints.
 
     Raises:

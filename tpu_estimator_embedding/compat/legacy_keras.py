@@ -74,7 +74,7 @@ class _Seeds(random.Random):
 
 
 @contextmanager
-def seeded_initializers(seed: int | None) -> Iterator[None]:
+def seed_initializers(seed: int | None) -> Iterator[None]:
     """Draws the seeds of Keras 2 initializers from `seed`, as their ops did in TensorFlow 1.x.
 
     An initializer without a seed, such as that of `tf.layers.dense` or of a Keras layer, otherwise

@@ -10,7 +10,7 @@ and so on, and a `TPUEmbedding` that needs no TPU.
 import importlib
 
 from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table, versions
-from tpu_estimator_embedding.compat.paused_collection import paused_collection
+from tpu_estimator_embedding.compat.pause_gc import pause_gc
 
 
 def import_estimator() -> None:
@@ -31,7 +31,7 @@ def import_estimator() -> None:
     for problem in (legacy_keras.package_problem(), *versions.library_problems()):
         if problem:
             raise RuntimeError(problem)
-    with (paused_collection(),
+    with (pause_gc(),
           patch.applied([*patch_table.MODULES, *patch_table.EXPORT_NAMES,
                          *legacy_keras.import_patches()])):
         for module in patch_table.UPSTREAM:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks, settings
-from tpu_estimator_embedding.checkpoint.model_directory import explained_writes
+from tpu_estimator_embedding.checkpoint.model_directory import translate_write_errors
 from tpu_estimator_embedding.checkpoint.names import table_of
 from tpu_estimator_embedding.checkpoint.saver_patches import (
     WAY_OUT_OF_DAMAGE,
     damage_in_session,
-    explained_reading,
     layout_in,
     saved_layouts,
+    translate_checkpoint_errors,
 )
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
@@ -76,7 +76,7 @@ class WarmStartSettings(Protocol):
 
 
 @contextlib.contextmanager
-def explained_restore(
+def translate_restore_errors(
         model_dir: str,
         warm_start: WarmStartSettings | None = None) -> Iterator[None]:
     """Turns errors about missing or different values in `model_dir`'s checkpoint into ValueErrors.
@@ -93,7 +93,7 @@ def explained_restore(
         tf.errors.PermissionDeniedError: if this process may not write to `model_dir`.
     """
     try:
-        with explained_writes(model_dir):
+        with translate_write_errors(model_dir):
             yield
     except tf.errors.InvalidArgumentError as error:
         found = _OTHER_SHAPE.search(error.message or "")
@@ -128,7 +128,7 @@ def explained_restore(
 
 
 @contextlib.contextmanager
-def explained_reads() -> Iterator[None]:
+def translate_read_errors() -> Iterator[None]:
     """Says how to read a whole table in a session whose tables are read in place.
 
     Raises:
@@ -258,7 +258,7 @@ def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,
             unknown.
     """
     layout = _layout(checkpoint, name, plan, checkpoint_num_hosts)
-    with explained_reading(checkpoint):
+    with translate_checkpoint_errors(checkpoint):
         value = tf.train.load_variable(checkpoint, name)
     if layout is None or layout.is_by_id:
         return value

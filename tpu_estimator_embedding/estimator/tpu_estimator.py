@@ -14,7 +14,7 @@ from tensorflow.python.training import training_util
 
 from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.checkpoint.model_directory import (
-    explained_state,
+    translate_state_errors,
     warn_of_unnamed_checkpoints,
 )
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
@@ -74,8 +74,8 @@ from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength, length_in_training
 from tpu_estimator_embedding.estimator.hooks.saved_input import warn_of_saved_input
 from tpu_estimator_embedding.estimator.hooks.session_start import (
-    collecting_once_started,
-    telling_of_slow_start,
+    log_slow_start,
+    pause_gc_until_started,
 )
 from tpu_estimator_embedding.estimator.input.feeding import InputFeed, feed_steps
 from tpu_estimator_embedding.estimator.input.input_reader import call_input_fn
@@ -88,14 +88,14 @@ from tpu_estimator_embedding.estimator.input.machine_context import (
 )
 from tpu_estimator_embedding.estimator.input.step_input import (
     StepInput,
-    explained_ids,
     received_input,
+    translate_id_errors,
 )
 from tpu_estimator_embedding.estimator.restore import (
     ModelWarmStart,
     WarmStartSettings,
-    explained_reads,
-    explained_restore,
+    translate_read_errors,
+    translate_restore_errors,
     value_by_id,
 )
 from tpu_estimator_embedding.estimator.step.captured_tensors import leave_out_summaries_of_input
@@ -235,18 +235,18 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             check_train_steps(steps, max_steps)
         warn_of_unnamed_checkpoints(self.model_dir)
         if not self._use_engine:
-            with _layouts_saved(), self._explained_restore():
+            with _record_layouts(), self._translate_restore_errors():
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
         warn_of_saved_input(hooks or ())
         plan = self._plan(training=True)
         if self._cluster.servers:
             meet_servers(self._config, plan)
-        with (_layouts_saved(), self._explained_restore(), explained_ids(),
-              collecting_once_started() as collect,
-              telling_of_slow_start(plan) as slow_start,
-              self._stop.noting_signals()):
+        with (_record_layouts(), self._translate_restore_errors(), translate_id_errors(),
+              pause_gc_until_started() as resume_gc,
+              log_slow_start(plan) as slow_start,
+              self._stop.defer_signals()):
             hooks = with_statistics(hooks, plan)
-            return super().train(input_fn, [slow_start, collect, *self._hooks(hooks), self._stop],
+            return super().train(input_fn, [slow_start, resume_gc, *self._hooks(hooks), self._stop],
                                  steps, max_steps, saving_listeners)
 
     def evaluate(self, input_fn: Callable[..., Structure], steps: int | None = None,
@@ -261,10 +261,10 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         check_are_numbers({"Eval steps": steps})
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
-        with (_layouts_saved(), self._explained_restore(checkpoint_path), explained_ids(),
-              explained_reads(), collecting_once_started() as collect,
-              self._stop.obeying_at_once()):
-            return super().evaluate(input_fn, steps, [collect, *self._hooks(hooks)],
+        with (_record_layouts(), self._translate_restore_errors(checkpoint_path),
+              translate_id_errors(), translate_read_errors(),
+              pause_gc_until_started() as resume_gc, self._stop.obey_signals_at_once()):
+            return super().evaluate(input_fn, steps, [resume_gc, *self._hooks(hooks)],
                                     checkpoint_path, name)
 
     def predict(self, input_fn: Callable[..., Structure],
@@ -276,7 +276,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         check_input_fn_and_hooks(input_fn, hooks)
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
-        with (_layouts_saved(), explained_ids(), explained_reads(),
+        with (_record_layouts(), translate_id_errors(), translate_read_errors(),
               tf.Graph().as_default() as tf_graph):
             hooks = upstream.estimator._check_hooks_type(self._hooks(hooks))
             checkpoint_path = self._checkpoint_or_latest(checkpoint_path, "predict")
@@ -294,25 +294,25 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the newest checkpoint; None if there is none."""
-        with explained_state(self.model_dir):
+        with translate_state_errors(self.model_dir):
             return super().latest_checkpoint()
 
     def get_variable_names(self) -> list[str]:
         """Returns the names of all variables in the latest checkpoint."""
-        with explained_state(self.model_dir):
+        with translate_state_errors(self.model_dir):
             return [name for name in super().get_variable_names() if name != TABLE_LAYOUTS_KEY]
 
     def get_variable_value(self, name: str) -> Any:
         """Returns the value of a variable; row i of a table or slot is that of id i."""
         if self.latest_checkpoint() is None:
-            with explained_state(self.model_dir):
+            with translate_state_errors(self.model_dir):
                 return super().get_variable_value(name)  # raises its error
         return value_by_id(self.model_dir, name, self._plan(training=False),
                            self._checkpoint_num_hosts)
 
-    def _explained_restore(self, checkpoint_path: str | None = None
+    def _translate_restore_errors(self, checkpoint_path: str | None = None
                            ) -> contextlib.AbstractContextManager[None]:
-        return explained_restore(self.model_dir,
+        return translate_restore_errors(self.model_dir,
                                  None if checkpoint_path else self._warm_start_settings)
 
     def _hooks(self, hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None
@@ -502,7 +502,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                   params: Structure) -> EstimatorSpec:
             is_for_tpu = mode == EXPORT_FOR_TPU
             mode = ModeKeys.PREDICT if is_for_tpu else mode
-            with (legacy_keras.seeded_initializers(self._config.tf_random_seed),
+            with (legacy_keras.seed_initializers(self._config.tf_random_seed),
                   tpu_ops.stubs_installed()):  # model_fn may sum over replicas
                 if self._use_engine:
                     checks.check_type(
@@ -545,7 +545,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             checkpoint_path: str | None = None, strip_default_attrs: bool = True) -> bytes:
         checks.check_can_be_directory("export_dir_base", export_dir_base)
         if not checkpoint_path:
-            with explained_state(self.model_dir):
+            with translate_state_errors(self.model_dir):
                 checkpoint_path = tf.train.latest_checkpoint(self.model_dir)
                 if not checkpoint_path:
                     raise ValueError(f"Couldn't find trained model at {self.model_dir}. Call "
@@ -554,7 +554,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             mode: functools.partial(self._received_input, receiver_fn, mode) if self._use_engine
             else functools.partial(_received, receiver_fn)
             for mode, receiver_fn in input_receiver_fn_map.items()}
-        with _layouts_saved():
+        with _record_layouts():
             return export.write(
                 export.Export(export_dir_base, receivers, checkpoint_path, assets_extra, as_text,
                               strip_default_attrs, for_cpu=self._export_to_cpu,
@@ -584,8 +584,8 @@ def _check_arguments(config: upstream.tpu_config.RunConfig | None, model_dir: st
     check_spec(embedding_config_spec)
 
 
-def _layouts_saved() -> contextlib.AbstractContextManager[None]:
-    """Makes Savers record and obey the layouts of tables; `install()` does it for good."""
+def _record_layouts() -> contextlib.AbstractContextManager[None]:
+    """Lets Savers record and check the layouts of tables; `install()` does so permanently."""
     return patch.applied(patch_table.SAVERS)
 
 

@@ -3,7 +3,7 @@
 
 from tpu_estimator_embedding.compat import legacy_keras, patch, restored_modules
 from tpu_estimator_embedding.compat.contrib import finder
-from tpu_estimator_embedding.compat.paused_collection import paused_collection
+from tpu_estimator_embedding.compat.pause_gc import pause_gc
 from tpu_estimator_embedding.runtime import environment, former_names_table, install_table, noise
 
 # Applied in this order, after tensorflow_estimator was made importable.
@@ -37,7 +37,7 @@ def install() -> None:
     >>> tf.compat.v1.estimator.tpu.TPUEstimator.__module__
     'tpu_estimator_embedding.estimator.tpu_estimator'
     """
-    with paused_collection():
+    with pause_gc():
         _install()
 
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.checkpoint.contents import CheckpointContents
 from tpu_estimator_embedding.checkpoint.model_directory import (
-    explained_state,
-    explained_writes,
+    translate_state_errors,
+    translate_write_errors,
     warn_of_unnamed_checkpoints,
 )
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
@@ -68,7 +68,7 @@ class Saving:
             return
         if self._manager is None:
             warn_of_unnamed_checkpoints(self._directory)
-            with explained_writes(self._directory):
+            with translate_write_errors(self._directory):
                 self._manager = tf.train.CheckpointManager(
                     tf.train.Checkpoint(**objects), self._directory, self._keep,
                     keep_checkpoint_every_n_hours=self._keep_hours)
@@ -80,7 +80,7 @@ class Saving:
         """Restores the newest checkpoint, unless training has gone beyond it in this process."""
         if self._directory is None or self._manager is None or self._has_trained:
             return
-        with explained_state(self._directory):
+        with translate_state_errors(self._directory):
             newest = tf.train.latest_checkpoint(self._directory)
         if newest is None or newest == self._restored:
             return
@@ -126,7 +126,7 @@ class Saving:
         self._saved_at = time.monotonic()
         if str(self._manager.latest_checkpoint).endswith(f"-{step}"):
             return False
-        with self._completed(), explained_writes(self._directory):
+        with self._completed(), translate_write_errors(self._directory):
             self._manager.save(checkpoint_number=step)
         return True
 

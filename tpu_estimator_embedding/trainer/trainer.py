@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.model_directory import explained_state
+from tpu_estimator_embedding.checkpoint.model_directory import translate_state_errors
 from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.ops.nests import own_containers
@@ -328,7 +328,7 @@ class Trainer:
         """Returns the path of the newest checkpoint in model_dir; None if there is none."""
         if not self.model_dir:
             return None
-        with explained_state(self.model_dir):
+        with translate_state_errors(self.model_dir):
             return tf.train.latest_checkpoint(self.model_dir)
 
     def eval_dir(self, name: str | None = None) -> str | None:
@@ -445,7 +445,7 @@ class Trainer:
         """
         if mode in self._built:
             return
-        with legacy_keras.seeded_initializers(self._seed):
+        with legacy_keras.seed_initializers(self._seed):
             # Traces without running, because batch normalization would update its averages.
             self._run.get_concrete_function(*batch, mode)
         self._built.add(mode)

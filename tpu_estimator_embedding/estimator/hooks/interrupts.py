@@ -43,7 +43,7 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
             signal.signal(replaced, _DEFAULTS[replaced])
 
     @contextlib.contextmanager
-    def noting_signals(self) -> Iterator[None]:
+    def defer_signals(self) -> Iterator[None]:
         """Records signals within the context, and handles a recorded one afterwards.
 
         Only the main thread may handle signals; other threads record nothing. A program's own
@@ -71,7 +71,7 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         self.obey()
 
     @contextlib.contextmanager
-    def obeying_at_once(self) -> Iterator[None]:
+    def obey_signals_at_once(self) -> Iterator[None]:
         """Gives signals their usual effect within the context, including one already received.
 
         For code that runs during training just after a checkpoint was saved, such as an

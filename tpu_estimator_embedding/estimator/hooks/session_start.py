@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 from tensorflow.python.ops import resources
 
-from tpu_estimator_embedding.compat.paused_collection import paused_collection
+from tpu_estimator_embedding.compat.pause_gc import pause_gc
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -23,7 +23,7 @@ _DEVICE_VARIABLE = "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING"  # TensorFlo
 
 
 @contextlib.contextmanager
-def telling_of_slow_start(plan: EmbeddingPlan) -> Iterator["SlowStartHook"]:
+def log_slow_start(plan: EmbeddingPlan) -> Iterator["SlowStartHook"]:
     """Yields the hook for a session; if the session fails to start, nothing keeps running."""
     hook = SlowStartHook(plan)
     try:
@@ -86,18 +86,18 @@ def _log(line: str) -> None:
 
 
 @contextlib.contextmanager
-def collecting_once_started() -> Iterator["CollectOnceStarted"]:
+def pause_gc_until_started() -> Iterator["ResumeGcHook"]:
     """Yields the hook for a session; no garbage is collected until the session is ready.
 
     A graph is made of many objects that stay, so it starts collections that free nothing and
     visit all objects of TensorFlow.
     """
     with contextlib.ExitStack() as pause:
-        pause.enter_context(paused_collection())
-        yield CollectOnceStarted(pause)
+        pause.enter_context(pause_gc())
+        yield ResumeGcHook(pause)
 
 
-class CollectOnceStarted(tf.compat.v1.train.SessionRunHook):
+class ResumeGcHook(tf.compat.v1.train.SessionRunHook):
     """Ends the pause when the session is ready."""
 
     def __init__(self, pause: contextlib.ExitStack):

@@ -159,10 +159,10 @@ def _unweighted(column: FeatureColumn) -> FeatureColumn:
 
 
 @contextlib.contextmanager
-def explained_ids() -> Iterator[None]:
+def translate_id_errors() -> Iterator[None]:
     """Re-raises errors about invalid ids without TensorFlow's stack traces.
 
-    >>> with explained_ids():
+    >>> with translate_id_errors():
     ...     raise tf.errors.InvalidArgumentError(None, None, "assertion failed: "
     ...         "[tpu_estimator_embedding: Ids of feature 'a' must be in [0, 9), got 9.]")
     Traceback (most recent call last):

@@ -50,7 +50,7 @@ from tpu_estimator_embedding.estimator.step.step_update import (
 from tpu_estimator_embedding.estimator.step.table_names import (
     check_all_used,
     name_tables,
-    recorded_scopes,
+    record_scopes,
 )
 from tpu_estimator_embedding.ops import core_values
 from tpu_estimator_embedding.ops.graph_rewrites import count_after
@@ -161,7 +161,7 @@ class _Model(NamedTuple):
     Attributes:
         spec: its result.
         activations: feature name -> the activations that it got.
-        scopes: see `recorded_scopes`.
+        scopes: see `record_scopes`.
     """
 
     spec: EstimatorSpec
@@ -178,7 +178,7 @@ def _model_on_activations(model_fn: Callable[[Structure, Structure], EstimatorSp
     if plan.features:
         activations = split_activations(plan, lookup.first, batch_size)
         features = {**features, **(capture.tie(activations) if capture else activations)}
-    with (recorded_scopes() as scopes, core_values.CoreContext(),
+    with (record_scopes() as scopes, core_values.CoreContext(),
           tpu_function.tpu_shard_context(len(replicas) * num_workers), _resource_variables()):
         spec = model_fn(features, labels)
     if capture:

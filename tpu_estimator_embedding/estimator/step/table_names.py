@@ -56,7 +56,7 @@ def _slot_names(table: TablePlan, variable_name: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def recorded_scopes() -> Iterator[dict[str, str]]:
+def record_scopes() -> Iterator[dict[str, str]]:
     """Yields a dictionary that is filled while a model_fn uses its columns.
 
     Keys are the columns' `get_embedding_var_name()`, values the full names that their

@@ -98,7 +98,7 @@ def _follow_tf2(tf2: TF2Run, keras3: Keras3Run, stack: contextlib.ExitStack,
     stack.enter_context(after_import(RUNTIME, watch_keras3))
     for module in tf2.trainers:
         stack.enter_context(after_import(module, functools.partial(
-            lambda name: stack.enter_context(tf2.watching_trainer(name)), module)))
+            lambda name: stack.enter_context(tf2.watch_trainer(name)), module)))
 
 
 def _failure(error: BaseException | None) -> str:

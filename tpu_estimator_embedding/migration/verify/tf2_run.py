@@ -121,7 +121,7 @@ class TF2Run:
             yield
 
     @contextlib.contextmanager
-    def watching_trainer(self, module: str) -> Iterator[None]:
+    def watch_trainer(self, module: str) -> Iterator[None]:
         """Follows a program with a Trainer."""
         trainer = getattr(sys.modules[module], self.trainers[module])
         is_fit = trainer.__name__ == "KerasTrainer"

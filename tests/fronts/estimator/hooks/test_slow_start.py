@@ -34,7 +34,7 @@ def test_fast_start_logs_nothing(tmp_path, lines):
 def test_slow_start_without_tables_says_nothing_of_tables(monkeypatch, caplog):
     monkeypatch.setattr(session_start, "PATIENCE_SECONDS", 0.0)
     caplog.set_level(logging.INFO, logger="tensorflow")
-    with session_start.telling_of_slow_start(EmbeddingPlan.build([], [])) as hook:
+    with session_start.log_slow_start(EmbeddingPlan.build([], [])) as hook:
         hook.begin()
         hook.after_create_session(None, None)
     assert not caplog.records

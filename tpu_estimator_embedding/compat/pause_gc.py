@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def paused_collection() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Collects no garbage inside the context; nothing changes where it was disabled before.
 
     Importing a thousand modules starts collections, each of which visits all objects of
     TensorFlow: nearly half of the time of an import after TensorFlow's.
 
     >>> import gc
-    >>> with paused_collection():
+    >>> with pause_gc():
     ...     gc.isenabled()
     False
     >>> gc.isenabled()

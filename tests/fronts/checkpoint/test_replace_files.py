@@ -17,7 +17,7 @@ def test_a_file_that_cannot_be_replaced_leaves_all_as_they_were(tmp_path, are_th
         first.write_text("former")
     second.mkdir()  # no file can take its name
     before = contents(tmp_path)
-    with pytest.raises(OSError), files.replaced_files([first, second]) as unfinished:
+    with pytest.raises(OSError), files.replace_files([first, second]) as unfinished:
         for path in unfinished:
             path.write_text("new")
     assert contents(tmp_path) == before
@@ -26,7 +26,7 @@ def test_a_file_that_cannot_be_replaced_leaves_all_as_they_were(tmp_path, are_th
 def test_all_are_replaced_and_nothing_else_stays(tmp_path):
     paths = [tmp_path / "first", tmp_path / "second"]
     paths[0].write_text("former")
-    with files.replaced_files(paths) as unfinished:
+    with files.replace_files(paths) as unfinished:
         for path in unfinished:
             path.write_text("new")
     assert contents(tmp_path) == {"first": "new", "second": "new"}
