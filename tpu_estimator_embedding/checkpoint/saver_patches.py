@@ -239,7 +239,7 @@ def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
 
 @contextlib.contextmanager
 def translate_checkpoint_errors(checkpoint: str) -> Iterator[None]:
-    """Names a checkpoint, and the way out, in errors of TensorFlow's reader of checkpoints.
+    """Names a checkpoint and the fix in errors of TensorFlow's reader of checkpoints.
 
     Raises:
         tf.errors.DataLossError: if a file is truncated, damaged or missing.

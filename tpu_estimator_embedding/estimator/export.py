@@ -28,7 +28,7 @@ class Export:
     """An export.
 
     Attributes:
-        directory: the folder below which it makes one of its own.
+        directory: the folder in which it creates a new one.
         receivers: mode -> function that receives the inputs.
         checkpoint_path: the checkpoint with the variables.
         assets_extra: name in the export -> path of a file to copy.

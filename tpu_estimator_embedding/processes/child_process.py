@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child processes of which nothing is left, not even what they started themselves.
 
-Each child is in a session of its own, hence in a process group, to which signals are sent. A child
+Each child has its own session and so its own process group, to which signals are sent. A child
 that has ended is not reaped before `kill`: until then the number of its group is not used again, so
 that `kill` reaches what it has left behind. A `Reaper` does the same if this process is killed.
 """
