@@ -50,8 +50,8 @@ _MODULES = {
     **{name: f"{_THEIRS}.{name}" for name in ("error_handling", "tpu_config", "tpu_context",
                                               "util")},
     **{name: f"{_TENSORFLOW}.{name}" for name in (
-        "bfloat16", "feature_column", "functional", "topology", "tpu", "tpu_feed",
-        "tpu_function", "tpu_optimizer", "tpu_sharding", "tpu_system_metadata",
+        "bfloat16", "feature_column", "feature_column_v2", "functional", "topology", "tpu",
+        "tpu_feed", "tpu_function", "tpu_optimizer", "tpu_sharding", "tpu_system_metadata",
         "training_loop")},
     "tpu_ops": f"{_TENSORFLOW}.ops.tpu_ops",
 }

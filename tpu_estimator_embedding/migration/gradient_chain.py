@@ -39,7 +39,6 @@ from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
     dotted,
     find_all,
-    find_names,
     holds,
     variables_in,
 )
@@ -77,6 +76,7 @@ class GradientChain:
         lines: all lines between, with that one.
         names: the variables that they assign.
         changed: how they are changed; None if they are not.
+        other_uses: the nodes that use the gradients, or what is made of them, for anything else.
     """
 
     origin: cst.Call
@@ -84,6 +84,7 @@ class GradientChain:
     lines: tuple[Line, ...]
     names: frozenset[str]
     changed: ChangedGradients | None
+    other_uses: tuple[cst.CSTNode, ...]
 
 
 def follow(applied: cst.BaseExpression, before: Sequence[Line], names: Names,
@@ -129,15 +130,15 @@ class _Follower:
             return None
         of_gradients = self._dependent(lines, origin)
         if not self._is_known(searched, replaced, lines) or _depends_on_order(
-                searched, of_gradients, self._names) or self._is_used_elsewhere(
-                of_gradients, lines, applied):
+                searched, of_gradients, self._names):
             return None
         is_plain = all(_value(one) in replaced for one in lines) and (
             result in replaced or isinstance(result, cst.Name))
         changed = None if is_plain else ChangedGradients(
             frozenset(one.node for one in lines), replaced, result, pair is None)
         return GradientChain(origin, line, tuple(lines), frozenset(
-            name for one in lines for name in targets_of(one.node)), changed)
+            name for one in lines for name in targets_of(one.node)), changed,
+            tuple(self._other_uses(of_gradients, lines, applied)))
 
     def _lines(self, wanted: Sequence[cst.CSTNode]) -> list[Line]:
         """Returns the lines that expressions need, in order."""
@@ -271,11 +272,12 @@ class _Follower:
         return words in [(one,) for one in _BUILTINS] or words[:1] in [
             (one,) for one in bound] and words[1:] in (("name", "startswith"), ("name", "endswith"))
 
-    def _is_used_elsewhere(self, gradients: set[str], lines: Sequence[Line],
-                           applied: cst.BaseExpression) -> bool:
+    def _other_uses(self, gradients: set[str], lines: Sequence[Line],
+                    applied: cst.BaseExpression) -> Iterator[cst.CSTNode]:
         known = {*(line.node for line in lines), applied}
-        return any(not any(holds(one, node) for one in known)
-                   for name in gradients for node in find_names(self._function.body, name))
+        return (node for name in sorted(gradients)
+                for node in self._names.places_of(self._function, name)
+                if not any(holds(one, node) for one in known))
 
 
 def _depends_on_order(nodes: Sequence[cst.CSTNode], gradients: set[str],

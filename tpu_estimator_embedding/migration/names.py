@@ -145,6 +145,17 @@ class Names:
         scope = self._scopes.get(name)
         return [getattr(one, "node", None) for one in scope[name.value]] if scope else []
 
+    def places_of(self, function: cst.FunctionDef, name: str) -> list[cst.CSTNode]:
+        """Returns the nodes that bind or read a variable of a function, also in functions inside.
+
+        Attributes, keywords and variables of comprehensions with the same name are others.
+        """
+        scope = self._scopes.get(function.body.body[0])
+        own = [one for one in scope[name] if one.scope is scope] if scope else []
+        return [node for one in own for node in (
+            getattr(one, "node", None), *(access.node for access in one.references))
+            if node is not None]
+
     @functools.cached_property
     def chains(self) -> tuple[Chain, ...]:
         """All chains of attributes that are no imports and not assigned to, in their order."""

@@ -61,10 +61,16 @@ def dotted(node: cst.CSTNode | None) -> tuple[str, ...]:
 
 
 def variables_in(node: cst.CSTNode, but: Iterable[cst.CSTNode] = ()) -> set[str]:
-    """Returns the names in a node, but not those of attributes and keywords, nor in some nodes.
+    """Returns the variables in a node, except those in some nodes.
+
+    Names of attributes and keywords, and variables of comprehensions and lambdas, do not count.
 
     >>> sorted(variables_in(cst.parse_expression("f(a.b, c=d[0])")))
     ['a', 'd', 'f']
+    >>> sorted(variables_in(cst.parse_expression("[x + y for x in x]")))
+    ['x', 'y']
+    >>> sorted(variables_in(cst.parse_expression("lambda x, y=z: x + a")))
+    ['a', 'z']
     """
     if node in but:
         return set()
@@ -72,7 +78,23 @@ def variables_in(node: cst.CSTNode, but: Iterable[cst.CSTNode] = ()) -> set[str]
         return {node.value}
     if isinstance(node, (cst.Attribute, cst.Arg)):
         return variables_in(node.value, but)
-    return {name for child in node.children for name in variables_in(child, but)}
+    found = {name for child in node.children for name in variables_in(child, but)}
+    if isinstance(node, cst.BaseComp):
+        return found - _variables_of(node) | variables_in(node.for_in.iter, but)
+    if isinstance(node, cst.Lambda):
+        parameters = find_all(node.params, cst.Param)
+        return found - {one.name.value for one in parameters} | {
+            name for one in parameters if one.default for name in variables_in(one.default, but)}
+    return found
+
+
+def _variables_of(comprehension: cst.BaseComp) -> set[str]:
+    found: set[str] = set()
+    loop: cst.CompFor | None = comprehension.for_in
+    while loop is not None:
+        found |= variables_in(loop.target)
+        loop = loop.inner_for_in
+    return found
 
 
 def replaced(nodes: Iterable[Any], replacements: Mapping[cst.CSTNode, cst.CSTNode],

@@ -25,10 +25,10 @@ _ROOTS = tuple(sorted({
 
 # Private modules that tf_tpu has under their own names.
 _TPU_MODULES = (
-    "async_checkpoint", "bfloat16", "error_handling", "feature_column", "functional",
-    "session_support", "topology", "tpu", "tpu_config", "tpu_context", "tpu_embedding",
-    "tpu_embedding_gradient", "tpu_estimator", "tpu_feed", "tpu_function", "tpu_optimizer",
-    "tpu_sharding", "tpu_system_metadata", "training_loop", "util")
+    "async_checkpoint", "bfloat16", "error_handling", "feature_column", "feature_column_v2",
+    "functional", "session_support", "topology", "tpu", "tpu_config", "tpu_context",
+    "tpu_embedding", "tpu_embedding_gradient", "tpu_estimator", "tpu_feed", "tpu_function",
+    "tpu_optimizer", "tpu_sharding", "tpu_system_metadata", "training_loop", "util")
 _TPU_FOLDERS = ("python.tpu", "contrib.tpu.python.tpu", "python.estimator.tpu")
 
 # Modules of tensorflow_estimator whose public names `tf.estimator` shows.

@@ -453,6 +453,12 @@ class TrainOp:
             self.in_training)
         if chain is None or self._odd & chain.names:
             return False
+        if chain.other_uses:
+            for one in chain.other_uses:
+                self._problem(one, f"`{_short(one)}` is made of the gradients, and is used here as "
+                              "well: delete this use; `transform_gradients` of a class derived "
+                              "from Trainer has the gradients in TF2")
+            return True
         origin = chain.origin
         if isinstance(origin.func, cst.Attribute) and origin.func.attr.value == (
                 "compute_gradients"):
@@ -478,7 +484,7 @@ class TrainOp:
 
     def _check_unchanged(self, applied: cst.Name, definition: Line) -> None:
         """Reports other uses of a list of gradients, which may change it in place."""
-        for node in find_names(self._function.body, applied.value):
+        for node in self._names.places_of(self._function, applied.value):
             if node is not applied and not holds(definition.node, node):
                 self._problem(node, f"`{applied.value}`, the gradients, are used here too, which "
                               f"may change them: {GRADIENTS}")

@@ -71,6 +71,9 @@ estimator = tpu.TPUEstimator(os, sys)
 # === private module: TEE102
 from tpu_estimator_embedding.tf_tpu import tpu_embedding
 table = tpu_embedding.TableConfig(10, 2, combiner="sum")
+# === private module of columns: TEE102
+from tpu_estimator_embedding.tf_tpu import feature_column_v2 as columns
+column = columns.embedding_column_v2(words, 8)
 # === names of a private module: TEE102
 from tpu_estimator_embedding import TableConfig, AdagradParameters, tf_tpu
 INFERENCE = tf_tpu.tpu_embedding.INFERENCE

@@ -59,6 +59,9 @@ estimator = tpu.TPUEstimator(os, sys)
 # === private module
 from tensorflow.python.tpu import tpu_embedding
 table = tpu_embedding.TableConfig(10, 2, combiner="sum")
+# === private module of columns
+from tensorflow.python.tpu import feature_column_v2 as columns
+column = columns.embedding_column_v2(words, 8)
 # === names of a private module
 from tensorflow.python.tpu.tpu_embedding import TableConfig, AdagradParameters, INFERENCE
 table = TableConfig(10, 2, optimization_parameters=AdagradParameters(0.1))

@@ -118,6 +118,22 @@ def test_gradients_may_be_changed_under_a_variable_of_the_mode():
     assert "clip_by_global_norm" in body and "is_training" not in body
 
 
+def test_variables_of_comprehensions_are_not_the_gradients():
+    begin = "    sizes = [grads + 1 for grads in map(lambda variables: variables, (1, 2))]\n"
+    result = rewrite(PROGRAM.replace(TRAIN_OP, CLIPPED).replace(
+        "params):\n    net", f"params):\n{begin}    net"), to="tf2")
+    assert [one for one in result.findings if one.code > "TEE4" and one.about.kind == "left"] == []
+    forward, _, changing = result.data.decode().partition("def transform_gradients")
+    assert begin.strip() in forward and "clip_by_global_norm" in changing
+
+
+def test_another_use_of_the_gradients_is_named():
+    text = PROGRAM.replace(TRAIN_OP, CLIPPED.replace("grads, _", "grads, norm") + (
+        "\n        tf.summary.scalar('norm', norm)"))
+    [about] = [one.message for one in rewrite(text, to="tf2").findings if one.code == "TEE402"]
+    assert "`norm` is made of the gradients, and is used here as well: delete this use" in about
+
+
 # Case -> what is replaced in PROGRAM, and a word of the edit that the report names.
 REFUSED = {
     "var_list": (TRAIN_OP, TRAIN_OP.replace("=step", "=step, var_list=[a]"), "delete it"),
