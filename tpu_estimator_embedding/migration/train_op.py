@@ -454,8 +454,8 @@ class TrainOp:
         if chain is None or self._odd & chain.names:
             return False
         if chain.other_uses:
-            for one in chain.other_uses:
-                self._problem(one, f"`{_short(one)}` is made of the gradients, and is used here as "
+            for use in chain.other_uses:
+                self._problem(use, f"`{_short(use)}` is made of the gradients, and is used here as "
                               "well: delete this use; `transform_gradients` of a class derived "
                               "from Trainer has the gradients in TF2")
             return True
