@@ -89,7 +89,8 @@ GRAPHS = (
             "the tags of summaries that one op writes"),
     *_names("tensorflow.python.saved_model.save_context", "in_save_context",
             "detects that a layer is traced for a SavedModel, not for training"),
-    *_names("tensorflow.python.training.training_util", "_get_or_create_global_step_read",
+    *_names("tensorflow.python.training.training_util",
+            "GLOBAL_STEP_READ_KEY _get_or_create_global_step_read",
             "the value of the global step before the update of the step"),
     *_names("tensorflow.python.util.nest",
             "assert_same_structure flatten flatten_up_to flatten_with_joined_string_paths "

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
-from tensorflow.python.training import training_util
 
 from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.checkpoint.model_directory import (
@@ -100,6 +99,7 @@ from tpu_estimator_embedding.estimator.restore import (
 )
 from tpu_estimator_embedding.estimator.step.captured_tensors import leave_out_summaries_of_input
 from tpu_estimator_embedding.estimator.step.engine_step import EngineStep
+from tpu_estimator_embedding.estimator.step.step_read import add_step_read
 from tpu_estimator_embedding.estimator.training import Training, stop_hook_in_place, train
 from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -350,7 +350,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         with tf.Graph().as_default() as tf_graph, tf_graph.device(self._device_fn):
             tf.compat.v1.random.set_random_seed(self._config.tf_random_seed)
             self._create_and_assert_global_step(tf_graph)
-            training_util._get_or_create_global_step_read(tf_graph)
+            add_step_read(tf_graph)
             return train(Training(
                 graph=self._build(input_fn, call), hooks=hooks, listeners=saving_listeners,
                 config=self._config, session_config=self._session_config,

@@ -36,6 +36,11 @@ def test_work_of_a_thread_falls_as_there_are_more_of_them(lines_of):
         assert sorted_ids <= 1.5 * IDS / threads  # shares are as equal as those suggest
 
 
+def test_one_thread_sorts_ids_of_any_size(lines_of):
+    narrow, wide = lines_of("alone")
+    assert int(narrow[0]) > 200 and int(wide[0]) > int(narrow[0])  # no line for a wrong one
+
+
 def test_every_allocation_may_fail(lines_of):
     [[count, *words]] = lines_of("memory")
     assert int(count) > 30 and words == ["allocations", "failed"]

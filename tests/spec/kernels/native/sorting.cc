@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much work the sorting of ids is for each of many threads, and that it survives every place
-// where memory can run out. The unit is included to be compiled for ids that count.
+// How much work the sorting of ids is for each of many threads, what one thread makes of them, and
+// that it survives every place where memory can run out. The unit is included to be compiled for
+// ids that count.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -135,6 +136,50 @@ std::vector<int32_t> Sorted(Ids<int32_t>* ids, ScratchPool* scratch) {
   return run_ids;
 }
 
+// Whether one thread makes the runs that sorting ids and places tells.
+template <class Id>
+bool IsSortedAlone(Ids<Id>* ids) {
+  const TableIds<Id>& table = ids->table;
+  ScratchPool scratch;
+  RunSorter<Id> sorter(table, Cores(), 1, &scratch);
+  sorter.Sort(0);
+  std::vector<int32_t> order(table.num_ids), rows;
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return ids->ids[a] != ids->ids[b] ? ids->ids[a] < ids->ids[b] : a < b;
+  });
+  int64_t run = -1;
+  for (int64_t i = 0; i < table.num_ids; ++i) {
+    const Id id = ids->ids[order[i]];
+    if (i == 0 || id != ids->ids[order[i - 1]]) ++run;
+    const auto row = std::upper_bound(ids->row_ends.begin(), ids->row_ends.end(), order[i]);
+    rows.push_back(static_cast<int32_t>(row - ids->row_ends.begin()));
+    const bool is_last = i + 1 == table.num_ids || id != ids->ids[order[i + 1]];
+    if (ids->run_ids[run] != id || (is_last && ids->run_ends[run] != i + 1)) return false;
+  }
+  return sorter.num_runs() == run + 1 && ids->run_rows == rows;
+}
+
+// Prints the numbers of ids and of rows of the table where `IsSortedAlone` is false. Keys have one
+// digit or several, and entries up to 128 bits; a row has one id, or two and the next one none.
+template <class Id>
+void SortAlone(int most_bits) {
+  int num_cases = 0;
+  for (const int64_t count : {1, 63, 64, 65, 300, 5000}) {
+    for (int bits = 0; bits <= most_bits; bits += bits < 24 ? 1 : 5) {
+      for (const bool has_one_each : {true, false}) {
+        Ids<Id> ids(count, int64_t{1} << bits, false);
+        if (!has_one_each) ids.row_ends[0] = ids.row_ends[count > 1];
+        ++num_cases;
+        if (!IsSortedAlone(&ids)) {
+          std::printf("%lld ids of 2^%d, %d\n", static_cast<long long>(count), bits, has_one_each);
+        }
+      }
+    }
+  }
+  std::printf("%d cases\n", num_cases);
+}
+
 // Lets every single allocation fail, the first, the second and so on.
 int FailAllocations() {
   Ids<int32_t> ids(3000, 5000, true);
@@ -195,6 +240,10 @@ int main(int argc, char** argv) {
   if (what == "exceptions") {
     for (int threads : {1, 4}) tpu_estimator_embedding::Throw(threads, true);
     tpu_estimator_embedding::Throw(4, false);
+  }
+  if (what == "alone") {
+    tpu_estimator_embedding::SortAlone<int32_t>(30);
+    tpu_estimator_embedding::SortAlone<int64_t>(62);
   }
   if (what == "scratch") tpu_estimator_embedding::ShowScratch();
   if (what == "work") {
