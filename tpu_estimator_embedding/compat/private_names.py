@@ -354,7 +354,7 @@ ESTIMATOR = (
             "the mode and the result of a model_fn"),
     *_names(f"{_UPSTREAM}.run_config", "RunConfig", "tf.contrib.learn.RunConfig extends it"),
     *_names(f"{_UPSTREAM}.util", "fn_args", "the arguments of a model_fn"),
-    *_names(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "its masters are checked"),
+    *_names(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig TPUConfig", "its masters are checked"),
     *_members(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "_evaluation_master _master",
               "replaced by this machine if no TPU answers"),
     *_names(f"{_UPSTREAM}.tpu.tpu_context", "TPUContext _InternalTPUContext",
