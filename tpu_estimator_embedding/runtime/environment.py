@@ -2,12 +2,14 @@
 """The requirements of this package, what is installed, and how to fix problems."""
 
 import dataclasses
+import os
 import platform
 from collections import Counter
 
 from tpu_estimator_embedding.compat import versions
 
 _TENSORFLOW_COMMAND = f"pip install 'tensorflow{versions.TENSORFLOW_RANGE}'"
+_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +42,12 @@ def requirements() -> list[Diagnosis]:
 
 
 def resources() -> list[Diagnosis]:
-    """Reports which kernels the engine uses."""
+    """Reports what decides the speed: kernels, memory, and TensorFlow's matrix products."""
     import tensorflow as tf
     devices = Counter(device.device_type for device in tf.config.list_physical_devices())
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(devices.items()))
-    return [_kernels(), _huge_pages(), _arenas(), Diagnosis("Devices", counts)]
+    return [_kernels(), _huge_pages(), _arenas(), _onednn(),
+            Diagnosis("Devices", counts)]
 
 
 def _kernels() -> Diagnosis:
@@ -71,6 +74,20 @@ def _huge_pages() -> Diagnosis:
 def _arenas() -> Diagnosis:
     from tpu_estimator_embedding.kernels import arenas
     return Diagnosis("Memory", f"arenas of glibc, from which threads allocate: {arenas.share()}")
+
+
+def _onednn() -> Diagnosis:
+    """Reports whether oneDNN computes the dense layers.
+
+    TensorFlow leaves it off on processors without instructions for neural networks. It rounds
+    differently, so that programs decide.
+    """
+    from tensorflow.python.util import _pywrap_util_port
+    if _pywrap_util_port.IsMklEnabled():
+        return Diagnosis("oneDNN", "on")
+    by_program = f", by {_ONEDNN}" if os.environ.get(_ONEDNN) else ""
+    return Diagnosis("oneDNN", f"off{by_program}; {_ONEDNN}=1 makes dense layers faster, with "
+                               "other rounding")
 
 
 def _tensorflow() -> Diagnosis:

@@ -40,6 +40,7 @@ from tpu_estimator_embedding.estimator.replicas.replicate_step import (
 )
 from tpu_estimator_embedding.estimator.step import joined_tables
 from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapture
+from tpu_estimator_embedding.estimator.step.joined_gradients import find_joined_gradient
 from tpu_estimator_embedding.estimator.step.lookahead import Lookahead
 from tpu_estimator_embedding.estimator.step.step_lookup import LookedUp, LookupInStep, StepLookup
 from tpu_estimator_embedding.estimator.step.step_update import (
@@ -196,8 +197,8 @@ def _update(updating: StepUpdate, engine: PartitionedEmbedding, step_input: Step
           tf.control_dependencies(looked_up.before_update)):
         step_gradients = engine.step_gradients(gradients, step)
         if looked_up.joined:
-            step_gradients = step_gradients._replace(joined=joined_tables.find_joined_gradient(
-                engine.plan, looked_up.joined, gradients))
+            step_gradients = step_gradients._replace(joined=find_joined_gradient(
+                engine.plan, looked_up.joined.tables, gradients))
         built = updating.build(engine, spec, step, TableGradients(step_input.ids, step_gradients),
                                statistics)
     summarize_always(engine, step_gradients, is_measured=built.is_measured)

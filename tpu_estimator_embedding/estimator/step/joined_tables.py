@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where a model concatenates the activations of all tables, and their gradients.
+"""Finds where a model joins the activations of all tables.
 
-`input_layer`, `DenseFeatures` and programs' own models concatenate activations along axis 1. Then
-the lookup can write the result of the concatenation, and the update can read its gradient, without
-a copy of all activations each. Nothing is lost where a model does otherwise.
+`input_layer`, `DenseFeatures` and programs' own models concatenate activations along axis 1, or
+stack them to `[batch, tables, dim]`, often beside other tensors. Then the lookup can write one
+tensor of all activations, which is concatenated as one, without a copy of each of its pieces.
+`joined_gradients` does the same for gradients. Nothing is lost where a model does otherwise.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
-from tpu_estimator_embedding.engine.step import JoinableStepIds, JoinedGradient
+from tpu_estimator_embedding.engine.step import JoinableStepIds
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
+from tpu_estimator_embedding.estimator.step.joined_gradients import axis_of
 from tpu_estimator_embedding.estimator.step.step_lookup import (
     Concatenation,
     LookedUp,
@@ -22,14 +24,35 @@ from tpu_estimator_embedding.estimator.step.step_lookup import (
     set_activations,
 )
 from tpu_estimator_embedding.ops.graph_rewrites import replace_uses
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 _AXES = (1, -1)
+_STACK_AXES = (1, -2)
+
+
+class _Use(NamedTuple):
+    """An op that joins the activations of all tables.
+
+    Attributes:
+        op: the concatenation or stack.
+        tables: names of the tables, in the order of its inputs.
+        before, after: its other inputs.
+    """
+
+    op: tf.Operation
+    tables: tuple[str, ...]
+    before: Sequence[Tensor]
+    after: Sequence[Tensor]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its result is the activations of all tables, as they are looked up."""
+        return self.op.type == "ConcatV2" and not self.before and not self.after
 
 
 class JoinedLookup:
-    """Looks up directly into the model's concatenation of activations, if there is one.
+    """Looks up the activations of all tables as one tensor, if the model joins them.
 
     Attributes:
         step_input, first: see `StepLookup`.
@@ -41,17 +64,19 @@ class JoinedLookup:
         self.step_input, self.first = step_input, self._apart.first
 
     def lookup(self, engine: PartitionedEmbedding) -> LookedUp:
-        """Looks up all tables, as one tensor if the model concatenates them."""
-        found = find_concatenation(engine.plan, self.first)
-        if found is None:
+        """Looks up all tables, as one tensor if the model joins them."""
+        uses = _find_uses(engine.plan, self.first)
+        if not uses:
             return self._apart.lookup(engine)
+        tables = uses[0].tables
         with tf.device(THIS_PROCESS):
-            tensor = engine.lookup_joined(cast(JoinableStepIds, self.step_input.ids), found.tables)
-        replace_uses(found.tensor, tensor)
+            tensor = engine.lookup_joined(cast(JoinableStepIds, self.step_input.ids), tables)
+        for use in uses:
+            replace_uses(use.op.outputs[0], _result(use, tensor))
         with tf.device(THIS_PROCESS):
-            stacked = columns(engine.plan, tensor, found.tables)
+            stacked = columns(engine.plan, tensor, tables)
         set_activations(self.first, stacked)
-        return LookedUp([self.first], [tensor], found._replace(tensor=tensor))
+        return LookedUp([self.first], [tensor], Concatenation(tensor, tables))
 
 
 def may_join(plan: EmbeddingPlan) -> bool:
@@ -62,22 +87,52 @@ def may_join(plan: EmbeddingPlan) -> bool:
         for features in (plan.features_of(table.name) for table in plan.tables))
 
 
-def find_concatenation(plan: EmbeddingPlan, activations: Mapping[str, Tensor]
-                       ) -> Concatenation | None:
-    """Returns the concatenation of the activations of all tables; None if there is none.
+def _find_uses(plan: EmbeddingPlan, activations: Mapping[str, Tensor]) -> list[_Use]:
+    """Returns the ops that join all tables, in the order of tables of the first.
 
     Args:
         plan: the tables.
         activations: table name -> its activations `[batch, dim]`.
     """
     names = {tensor.name: name for name, tensor in activations.items()}
-    for op in _reached(next(iter(activations.values()))):
-        if op.type != "ConcatV2" or _axis(op.inputs[-1]) not in _AXES:
-            continue
-        found = [str(names.get(_origin(tensor, names).name)) for tensor in op.inputs[:-1]]
-        if sorted(found) == sorted(table.name for table in plan.tables):
-            return Concatenation(op.outputs[0], tuple(found))
-    return None
+    ops = {op.name: op for op in _reached(next(iter(activations.values())))}
+    uses = [use for op in ops.values() if (use := _use(plan, op, names)) is not None]
+    uses.sort(key=lambda use: not use.is_whole)
+    return [use for use in uses if use.tables == uses[0].tables]
+
+
+def _use(plan: EmbeddingPlan, op: tf.Operation, names: Mapping[str, str]) -> _Use | None:
+    """Returns what the op joins; None unless it joins all tables, one beside the other."""
+    inputs = _joined_inputs(op)
+    found = [names.get(_origin(tensor, names).name) for tensor in inputs]
+    start = next((number for number, name in enumerate(found) if name is not None), 0)
+    end = start + len(plan.tables)
+    tables = [str(name) for name in found[start:end]]
+    if sorted(tables) != sorted(table.name for table in plan.tables):
+        return None
+    return _Use(op, tuple(tables), inputs[:start], inputs[end:])
+
+
+def _joined_inputs(op: tf.Operation) -> Sequence[Tensor]:
+    """Returns the matrices that an op joins along axis 1; none if it does something else."""
+    if op.type == "ConcatV2" and axis_of(op.inputs[-1]) in _AXES:
+        return op.inputs[:-1]
+    if op.type == "Pack" and op.get_attr("axis") in _STACK_AXES:
+        return op.inputs
+    return ()
+
+
+def _result(use: _Use, joined: Tensor) -> Tensor:
+    """Returns the result of an op, of the activations of all tables as one tensor."""
+    if use.is_whole:
+        return joined
+    with tf.device(use.op.device), tf.control_dependencies(use.op.control_inputs):
+        if use.op.type == "ConcatV2":
+            return tf.concat([*use.before, joined, *use.after], 1)
+        before, after = ([tf.expand_dims(tensor, 1) for tensor in others]
+                         for others in (use.before, use.after))
+        vectors = tf.reshape(joined, [-1, len(use.tables), use.op.outputs[0].shape[2]])
+        return tf.concat([*before, vectors, *after], 1)
 
 
 def columns(plan: EmbeddingPlan, activations: Tensor, tables: Sequence[str]) -> dict[str, Tensor]:
@@ -91,27 +146,6 @@ def columns(plan: EmbeddingPlan, activations: Tensor, tables: Sequence[str]) -> 
             input=activations, begin=begin, end=end, strides=ones, begin_mask=1, end_mask=1)
         begin = end
     return sliced
-
-
-def find_joined_gradient(plan: EmbeddingPlan, concatenation: Concatenation,
-                         gradients: Mapping[str, Tensor]) -> JoinedGradient | None:
-    """Returns the gradient of a concatenation if it is all of the gradient of the activations.
-
-    Args:
-        plan: the tables.
-        concatenation: where the activations are used.
-        gradients: table name -> gradient of its activations `[batch, dim]`.
-    """
-    pieces = [_split_result(gradients[name]) for name in concatenation.tables]
-    if not all(_is_piece(piece, number, len(pieces)) for number, piece in enumerate(pieces)):
-        return None
-    whole = pieces[0].op.inputs[0]
-    tables = [plan.table_by_name[name] for name in concatenation.tables]
-    width = sum(table.dimension for table in tables)
-    if any(piece.op.inputs[0].name != whole.name for piece in pieces) or (
-            whole.dtype != tf.float32 or whole.shape.rank != 2 or whole.shape[1] != width):
-        return None
-    return JoinedGradient(whole, _starts(tables))
 
 
 def _reached(tensor: Tensor) -> list[tf.Operation]:
@@ -134,13 +168,6 @@ def _origin(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
     return tensor
 
 
-def _split_result(gradient: Tensor) -> Tensor:
-    """Returns the tensor that ops pass on; a gradient has the same elements in any shape."""
-    while gradient.op.type in ("Identity", "Reshape"):
-        gradient = gradient.op.inputs[0]
-    return gradient
-
-
 def _source(tensor: Tensor) -> Tensor | None:
     """Returns the input of which a tensor is a copy, in the same shape; None if there is none."""
     op = tensor.op
@@ -156,28 +183,3 @@ def _source(tensor: Tensor) -> Tensor | None:
 def _is_same_matrix(tensor: Tensor, other: Tensor) -> bool:
     return (tensor.shape.rank == other.shape.rank == 2 and tensor.shape[1] is not None
             and tensor.shape[1] == other.shape[1])
-
-
-def _is_piece(tensor: Tensor, number: int, count: int) -> bool:
-    """Whether a tensor is a given piece of what the gradient of a concatenation splits."""
-    op = tensor.op
-    if op.type == "SplitV":
-        return tensor.value_index == number and len(op.outputs) == count and (
-            _axis(op.inputs[2]) in _AXES)
-    if op.type == "Slice":
-        begin = op.inputs[1]
-        return begin.op.type == "ConcatOffset" and begin.value_index == number and (
-            len(begin.op.outputs) == count)
-    return False
-
-
-def _axis(axis: Tensor) -> object:
-    """Returns the value of an axis; the gradient of a concatenation computes it modulo the rank."""
-    return tf.get_static_value(axis.op.inputs[0] if axis.op.type == "FloorMod" else axis)
-
-
-def _starts(tables: Sequence[TablePlan]) -> dict[str, int]:
-    starts, start = {}, 0
-    for table in tables:
-        starts[table.name], start = start, start + table.dimension
-    return starts

@@ -11,6 +11,7 @@ from tpu_estimator_embedding.compat import upstream
 
 # The gradient of a concatenation of more than 16 tensors is one op.
 DIMS = {f"t{k:02d}": (3, 16, 33, 1)[k % 4] for k in range(17)}
+SAME_DIMS = dict.fromkeys(DIMS, 4)
 ROWS = {name: 5 + dim for name, dim in DIMS.items()}
 BATCH = 6
 
@@ -20,12 +21,12 @@ def _native_kernels(monkeypatch):
     choose_kernels("native", monkeypatch)
 
 
-def _columns(count):
+def _columns(count, dims):
     return [tf.compat.v1.tpu.experimental.embedding_column(
         tf.feature_column.categorical_column_with_identity(name, ROWS[name]), dim,
         "mean" if dim == 3 else "sum",
         initializer=tf.compat.v1.random_normal_initializer(seed=dim))
-        for name, dim in list(DIMS.items())[:count]]
+        for name, dim in list(dims.items())[:count]]
 
 
 def _input_layer(features, columns):
@@ -60,6 +61,15 @@ def _with_another(features, columns):
     return tf.concat([*_apart(features, columns), tf.ones([BATCH, 2])], axis=1)
 
 
+def _interactions(features, columns):
+    """A DLRM: products of all vectors, beside the vectors."""
+    of_numbers = tf.sin(tf.compat.v1.get_variable("of_numbers", [BATCH, 4], use_resource=True))
+    vectors = [of_numbers, *_apart(features, columns)]
+    stacked = tf.stack(vectors, axis=1)
+    products = tf.reshape(tf.matmul(stacked, stacked, transpose_b=True), [-1, len(vectors) ** 2])
+    return tf.concat([products, *vectors], axis=1)
+
+
 def _along_the_batch(features, columns):
     return tf.concat([tf.pad(part, [[0, 0], [0, 33 - part.shape[1]]])
                       for part in _apart(features, columns)], axis=0)
@@ -67,7 +77,7 @@ def _along_the_batch(features, columns):
 
 LAYERS = {layer.__name__: layer for layer in (
     _input_layer, _dense_features, _own_order, _used_twice, _concatenated_twice, _with_another,
-    _along_the_batch)}
+    _interactions, _along_the_batch)}
 
 
 def _input_fn(params):
@@ -98,7 +108,7 @@ class _Ops(tf.compat.v1.train.SessionRunHook):
 
 
 def _train(model_dir, layer, hooks=(), count=4):
-    columns = _columns(count)
+    columns = _columns(count, SAME_DIMS if layer is _interactions else DIMS)
 
     def model_fn(features, labels, mode, params):
         inputs = layer(features, columns)
@@ -129,7 +139,7 @@ def _train(model_dir, layer, hooks=(), count=4):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "count"), [*((name, 4) for name in LAYERS),
-                                             ("_input_layer", 17)])
+                                             ("_input_layer", 17), ("_interactions", 17)])
 def test_trained_values_have_the_same_bits(tmp_path, monkeypatch, name, count):
     """As without joining, however the model uses its activations."""
     values, predictions = _train(tmp_path / "joined", LAYERS[name], count=count)
@@ -151,10 +161,26 @@ def test_no_copies_are_left(tmp_path, name, count):
     assert "TpuEmbeddingJoinedLookUp" in ops.types and not copies & set(ops.types)
 
 
-@pytest.mark.parametrize("name", ["_with_another", "_along_the_batch"])
-def test_other_models_keep_their_ops(tmp_path, name):
+def test_beside_others_all_tables_are_one_piece(tmp_path):
     ops = _Ops()
-    _train(tmp_path, LAYERS[name], [ops])
+    _train(tmp_path, _with_another, [ops])
+    copies = {"SplitV", "Slice", "StridedSlice"}
+    assert ops.types.count("ConcatV2") == 1 and not copies & set(ops.types)
+
+
+@pytest.mark.parametrize("count", [4, 17])
+def test_interactions_have_no_ops_for_each_table(tmp_path, count):
+    ops = _Ops()
+    _train(tmp_path, _interactions, [ops], count)
+    assert "TpuEmbeddingJoinedLookUp" in ops.types
+    assert not {"Pack", "Unpack", "SplitV"} & set(ops.types)
+    # Of both vectors of a product; of both uses of `of_numbers`; of both uses of all tables.
+    assert ops.types.count("AddN") == 3
+
+
+def test_other_models_keep_their_ops(tmp_path):
+    ops = _Ops()
+    _train(tmp_path, _along_the_batch, [ops])
     assert "TpuEmbeddingLookUp" in ops.types and "TpuEmbeddingJoinedLookUp" not in ops.types
 
 
