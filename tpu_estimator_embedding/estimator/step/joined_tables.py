@@ -107,7 +107,7 @@ def _use(plan: EmbeddingPlan, op: tf.Operation, names: Mapping[str, str]) -> _Us
     found = [names.get(_origin(tensor, names).name) for tensor in inputs]
     start = next((number for number, name in enumerate(found) if name is not None), 0)
     end = start + len(plan.tables)
-    tables = [str(name) for name in found[start:end]]
+    tables = [name for name in found[start:end] if name is not None]
     if sorted(tables) != sorted(table.name for table in plan.tables):
         return None
     return _Use(op, tuple(tables), inputs[:start], inputs[end:])
