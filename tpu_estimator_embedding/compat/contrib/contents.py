@@ -58,5 +58,8 @@ _TABLE = tomllib.loads(importlib.resources.files(__package__).joinpath(
 CONTENTS = {path: contents for part in _TABLE["part"] for contents in [_contents(part)]
             for path in part["paths"].split()}
 
+# Module of tf.contrib -> what tf-slim has of it, as `tf_slim.NAME`.
+IN_SLIM = {module: frozenset(names.split()) for module, names in _TABLE["slim"].items()}
+
 # Modules that a function of the same name hides in their parent; only imports find them.
 HIDDEN = frozenset(("framework.python.ops.arg_scope",))
