@@ -36,7 +36,7 @@ WITHIN = {
                   {OTHERS}),
     "mid_level": ({"config"}, {"input"}, {"execution"}, {"sparse_core"}, {"serving"},
                   {"keras_layers", OTHERS}),
-    "migration": ({"stages"}, {"stage_option"}, {"verify"}, {OTHERS}),
+    "migration": ({"stages"}, {"verify"}, {OTHERS}),
 }
 
 # The backends of the engine, and the one module that chooses between them.

@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from tpu_estimator_embedding.migration import stage_option
+from tpu_estimator_embedding.migration import stages
 
 _PROGRAM = "tpu-estimator-embedding verify"
 _USAGE = "%(prog)s [options] LEGACY.py MIGRATED.py [-- ARGS ... [-- ARGS OF MIGRATED.py ...]]"
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("migrated", metavar="MIGRATED.py", help="the migrated program")
     parser.add_argument("--steps", type=int, default=20, metavar="N",
                         help="steps to train (default: %(default)s)")
-    stage_option.add_stage(parser, help="stage that MIGRATED.py must be of: fail if `migrate` has "
+    stages.add_stage(parser, help="stage that MIGRATED.py must be of: fail if `migrate` has "
                            "left it at another one")
     parser.add_argument("--rtol", type=float, default=0.0, metavar="X",
                         help="relative tolerance (default: equal bit for bit)")
