@@ -83,6 +83,7 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
 
 def run(args: argparse.Namespace) -> int:
     """Runs both programs, prints what differs and returns the exit status."""
+    from tpu_estimator_embedding.checkpoint.files import check_new_figure
     from tpu_estimator_embedding.checkpoint.names import read_names
     from tpu_estimator_embedding.migration.verify import steps
     from tpu_estimator_embedding.migration.verify.comparison import (
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         picture = pathlib.Path(args.plot) if args.plot else None
         if picture:
-            steps.check_plot(picture)
+            check_new_figure("plot", picture)
         names = read_names(pathlib.Path(args.names)) if args.names else None
         check_arguments(args.legacy, args.migrated, **checked)
         print(f"{_PROGRAM}: both programs run now, each in its own process", file=sys.stderr)
