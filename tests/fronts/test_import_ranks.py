@@ -15,7 +15,7 @@ ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent
 # A part imports only itself and what stands before it.
 ORDER = (
     "",  # the package itself: the version, and public names that load when they are read
-    "types", "checks", "figures", "json_text", "free_memory",
+    "types", "checks", "figures", "toml_table", "json_text", "free_memory",
     "settings", "processes",
     "other_api", "optimizers", "multipliers", "ops", "kernels", "channels", "plan", "engine",
     "statistics", "checkpoint", "config", "feature_column", "mid_level", "low_level", "compat",

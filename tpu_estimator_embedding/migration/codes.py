@@ -2,11 +2,10 @@
 """The codes of a migration's report, which stay the same from release to release."""
 
 import dataclasses
-import importlib.resources
 import textwrap
-import tomllib
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.toml_table import read_table
 
 CHANGED, NOTE, DECISION, LEFT = "changed", "note", "decision", "left"
 
@@ -45,8 +44,7 @@ class Code:
         return _KINDS[self.kind]
 
 
-CODES = {name: Code(name, **row) for name, row in tomllib.loads(
-    importlib.resources.files(__package__).joinpath("codes.toml").read_text("utf-8")).items()}
+CODES = {name: Code(name, **row) for name, row in read_table(__package__, "codes.toml").items()}
 
 
 def explanation(name: str) -> str:

@@ -8,10 +8,10 @@ of which docs/constructor_arguments.py makes a page of the migration guide.
 from __future__ import annotations
 
 import dataclasses
-import importlib.resources
 import string
-import tomllib
 from collections.abc import Mapping
+
+from tpu_estimator_embedding.toml_table import read_table
 
 CARRIED, REPORTED, NO_EFFECT = "carried", "reported", "no effect"
 
@@ -34,8 +34,7 @@ class Argument:
     harmless: tuple[str, ...] = ("None",)
 
 
-_TABLE = tomllib.loads(importlib.resources.files(__package__).joinpath(
-    "constructor_arguments.toml").read_text(encoding="utf-8"))
+_TABLE = read_table(__package__, "constructor_arguments.toml")
 _SHARED = _TABLE.pop("shared")
 
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib.resources
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +18,7 @@ import libcst as cst
 
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError
 from tpu_estimator_embedding.migration.node_search import dotted
+from tpu_estimator_embedding.toml_table import read_table
 
 _RATE = "learning_rate"
 _DROPPED = ("use_locking", "name", "use_own_namescope_for_non_slot_vars")
@@ -56,9 +55,8 @@ def _optimizer(row: Mapping[str, Any]) -> KerasOptimizer:
         name: other if equal else name for name, equal, other in pairs}})
 
 
-OPTIMIZERS = {name: _optimizer(row) for name, row in tomllib.loads(
-    importlib.resources.files(__package__).joinpath("keras_optimizer.toml").read_text(
-        encoding="utf-8")).items()}
+OPTIMIZERS = {name: _optimizer(row)
+              for name, row in read_table(__package__, "keras_optimizer.toml").items()}
 
 
 @dataclasses.dataclass(frozen=True)

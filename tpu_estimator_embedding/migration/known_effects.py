@@ -6,11 +6,9 @@ A forward pass is the same in TF2 only if all that it does is known. The tables 
 whose effect differs in TF2. Names are relative to `tensorflow` or `tensorflow.compat.v1`.
 """
 
-import importlib.resources
-import tomllib
+from tpu_estimator_embedding.toml_table import read_table
 
-_TABLE = tomllib.loads(importlib.resources.files(__package__).joinpath(
-    "known_effects.toml").read_text(encoding="utf-8"))
+_TABLE = read_table(__package__, "known_effects.toml")
 
 
 def _words(key: str) -> tuple[str, ...]:

@@ -7,13 +7,12 @@ which follow from their records.
 """
 
 import dataclasses
-import importlib.resources
-import tomllib
 from collections.abc import Iterator, Mapping
 
 from tpu_estimator_embedding.compat.patch_table import EXPORTED
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.toml_table import read_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +60,7 @@ _IN_KERAS_3 = {
     "SGD": "keras.optimizers.SGD",
 }
 
-_TABLE = tomllib.loads(importlib.resources.files(__package__).joinpath(
-    "legacy_names.toml").read_text(encoding="utf-8"))
+_TABLE = read_table(__package__, "legacy_names.toml")
 
 NAMES = {row.name: row for rows in (*map(_rows, _TABLE["name"]), map(_optimizer, rules()))
          for row in rows}

@@ -6,11 +6,11 @@ under other names. `reasons` has the other half: what none of them has.
 """
 
 import dataclasses
-import importlib.resources
 import string
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from tpu_estimator_embedding.toml_table import read_table
 
 _SHORT = {"OURS": "tpu_estimator_embedding.compat.contrib", "PYTHON": "tensorflow.python",
           "V1": "tensorflow.compat.v1", "ESTIMATOR": "tensorflow_estimator.python.estimator"}
@@ -51,8 +51,7 @@ def _in_full(module: str) -> str:
     return string.Template(module).substitute(_SHORT)
 
 
-_TABLE = tomllib.loads(importlib.resources.files(__package__).joinpath(
-    "contents.toml").read_text(encoding="utf-8"))
+_TABLE = read_table(__package__, "contents.toml")
 
 # Path below `tf.contrib` -> what it shows.
 CONTENTS = {path: contents for part in _TABLE["part"] for contents in [_contents(part)]

@@ -6,13 +6,12 @@ them.
 """
 
 import fnmatch
-import importlib.resources
 import string
-import tomllib
 from collections.abc import Iterator
 
-_TABLE = tomllib.loads(importlib.resources.files(__package__).joinpath(
-    "reasons.toml").read_text(encoding="utf-8"))
+from tpu_estimator_embedding.toml_table import read_table
+
+_TABLE = read_table(__package__, "reasons.toml")
 
 
 def _rows(key: str) -> Iterator[tuple[str, str]]:
