@@ -282,10 +282,11 @@ def main() -> None:
         python_requires=">=3.11",
         packages=find_packages(include=["tpu_estimator_embedding", "tpu_estimator_embedding.*"]),
         package_data={"tpu_estimator_embedding": ["py.typed"],
+                      "tpu_estimator_embedding.compat.contrib": ["*.toml"],
                       "tpu_estimator_embedding.kernels": ["src/*.cc", "src/*.h"],
                       "tpu_estimator_embedding.experiments": ["explorer.js"],
-                      # What `migrate` writes beside programs: no module of this package.
-                      "tpu_estimator_embedding.migration": ["emitted/*.py"]},
+                      # What `migrate` writes beside programs is no module of this package.
+                      "tpu_estimator_embedding.migration": ["*.toml", "emitted/*.py"]},
         include_package_data=False,
         zip_safe=False,
         entry_points={"console_scripts": [

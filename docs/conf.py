@@ -5,6 +5,7 @@ import builtins
 import difflib
 import os
 import pathlib
+import re
 import sys
 
 from docutils import nodes
@@ -17,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # the layers that autodoc reads are Keras 2's
 
 import tpu_estimator_embedding  # noqa: E402 (needs the path above)
-from tpu_estimator_embedding.migration import legacy_names, rewrite  # noqa: E402
+from tpu_estimator_embedding.migration import legacy_names, rewrite, stages  # noqa: E402
 from tpu_estimator_embedding.runtime import patch_list  # noqa: E402
 
 project = "tpu_estimator_embedding"
@@ -42,12 +43,23 @@ napoleon_google_docstring = True
 html_extra_path: list[str] = []
 
 
+def names_table() -> list[str]:
+    """Returns a list-table with a row for each legacy name and a column for each stage."""
+    rows = [["Legacy name", "Imports", "TF2", "Layers", "Keras 3"]]
+    for name, row in sorted(legacy_names.NAMES.items()):
+        texts = [row.counterpart(stage).replace("`", "") for stage in stages.LATER_STAGES]
+        rows.append([f"``{name}``", f"``{row.imports}``",
+                     *(re.sub(r"[\\*_|]", r"\\\g<0>", text) for text in texts)])
+    return [".. list-table::", "   :header-rows: 1", "", *(
+        f"   {'  ' if index else '* '}- {cell}" for row in rows for index, cell in enumerate(row))]
+
+
 def write_tables(app: object) -> None:
     """Writes what pages include: patches, legacy names, and what `migrate` makes of programs."""
     generated = DOCS / "_generated"
     generated.mkdir(exist_ok=True)
     (generated / "patches.txt").write_text("\n".join(patch_list.lines(patch_list.ROWS)) + "\n")
-    (generated / "migration_names.txt").write_text("\n".join(legacy_names.page_lines()) + "\n")
+    (generated / "migration_names.txt").write_text("\n".join(names_table()) + "\n")
     for before in GUIDE.glob("*/before.py"):
         program = before.read_text()
         lines = [text.splitlines(keepends=True)

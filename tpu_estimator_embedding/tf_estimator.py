@@ -18,6 +18,7 @@ from typing import Any
 
 from tpu_estimator_embedding.compat import legacy_keras, upstream
 from tpu_estimator_embedding.compat.module_view import ModuleView
+from tpu_estimator_embedding.compat.patch_table import EXPORTED
 from tpu_estimator_embedding.config import optimization_parameters
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.estimator.extenders import add_metrics
@@ -29,10 +30,6 @@ from tpu_estimator_embedding.runtime import run_config
 from tensorflow_estimator.python.estimator.api._v1 import estimator as _v1
 from tensorflow_estimator.python.estimator.api._v2 import estimator as _v2
 
-# Of the optimizers, TensorFlow exported these four.
-_EXPORTED = ("AdagradParameters", "AdamParameters", "FtrlParameters",
-             "StochasticGradientDescentParameters")
-
 legacy_keras.use()  # the layers of a model_fn are those of Keras 2, as Estimators are
 
 tpu = ModuleView(f"{__name__}.tpu", lambda: _v1.tpu, {
@@ -41,7 +38,7 @@ tpu = ModuleView(f"{__name__}.tpu", lambda: _v1.tpu, {
     "TPUEstimator": TPUEstimator,
     "experimental": ModuleView(f"{__name__}.tpu.experimental", lambda: _v1.tpu.experimental, {
         "EmbeddingConfigSpec": EmbeddingConfigSpec,
-        **{name: getattr(optimization_parameters, name) for name in _EXPORTED}})})
+        **{name: getattr(optimization_parameters, name) for name in EXPORTED}})})
 
 v2 = ModuleView(f"{__name__}.v2", lambda: _v2, {"add_metrics": add_metrics, "tpu": tpu})
 

@@ -24,6 +24,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.compat.module_view import ModuleView
+from tpu_estimator_embedding.compat.patch_table import EXPORTED
 from tpu_estimator_embedding.compat.stubs import tpu_setup
 from tpu_estimator_embedding.compat.stubs.tpu_resolver import TPUClusterResolver
 from tpu_estimator_embedding.compat.stubs.tpu_strategy import (
@@ -109,8 +110,7 @@ experimental = ModuleView(
         "initialize_tpu_system": _initialize_tpu_system,
         "shared_embedding_columns": shared_embedding_columns,
         "shutdown_tpu_system": _shutdown_tpu_system,
-        **{name: getattr(tf_estimator.tpu.experimental, name)
-           for name in tf_estimator._EXPORTED}})
+        **{name: getattr(tf_estimator.tpu.experimental, name) for name in EXPORTED}})
 
 
 def _load_tpu_estimator() -> Any:

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent
 # A part imports only itself and what stands before it.
 ORDER = (
     "",  # the package itself: the version, and public names that load when they are read
-    "types", "checks", "figures", "json_text", "free_memory",
+    "types", "checks", "figures", "toml_table", "json_text", "free_memory",
     "settings", "processes",
     "other_api", "optimizers", "multipliers", "ops", "kernels", "channels", "plan", "engine",
     "statistics", "checkpoint", "config", "feature_column", "mid_level", "low_level", "compat",
@@ -36,7 +36,7 @@ WITHIN = {
                   {OTHERS}),
     "mid_level": ({"config"}, {"input"}, {"execution"}, {"sparse_core"}, {"serving"},
                   {"keras_layers", OTHERS}),
-    "migration": ({"stages"}, {"stage_option"}, {"verify"}, {OTHERS}),
+    "migration": ({"stages"}, {"verify"}, {OTHERS}),
 }
 
 # The backends of the engine, and the one module that chooses between them.

@@ -209,9 +209,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _inspect(options: argparse.Namespace) -> int:
     from tpu_estimator_embedding.checkpoint import inspection
+    from tpu_estimator_embedding.checkpoint.files import check_new_figure
     from tpu_estimator_embedding.checkpoint.report import describe_report
     if options.histogram:
-        inspection.check_histogram(options.histogram)
+        check_new_figure("histogram", options.histogram)
     report = inspection.inspect(
         options.checkpoint, from_=options.from_, names=_names(options), reading=_reading(options),
         values=not options.quick, progress=True)

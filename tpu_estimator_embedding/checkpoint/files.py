@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import tqdm
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, figures
 
 STATE_FILE = "checkpoint"  # contains the name of the newest checkpoint of a directory
 _FILE_ENDING = re.compile(r"\.(index|data-\d{5}-of-\d{5})$")
@@ -230,6 +230,19 @@ def check_absent(paths: Sequence[pathlib.Path]) -> None:
     for path in paths:
         if os.path.lexists(path):  # also a symbolic link to nothing
             raise FileExistsError(f"`output` must be a new name, got {path}, which already exists.")
+
+
+def check_new_figure(argument: str, path: pathlib.Path) -> None:
+    """Checks, before anything else is done, that a figure can be written to a path.
+
+    Raises:
+        ValueError: if the name does not end in `.png`, `.svg` or `.pdf`.
+        FileExistsError: if the file exists.
+        ImportError: if matplotlib is missing.
+    """
+    figures.check_format(argument, path)
+    check_absent([path])
+    figures.check_can_draw(argument)
 
 
 def _unfinished(path: pathlib.Path, process: int | str) -> pathlib.Path:

@@ -10,7 +10,7 @@ import numpy as np
 from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
-from tpu_estimator_embedding.checkpoint.files import check_absent, new_files, progress_bar
+from tpu_estimator_embedding.checkpoint.files import check_new_figure, new_files, progress_bar
 from tpu_estimator_embedding.checkpoint.formats import FORMATS
 from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS, Names
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
@@ -209,19 +209,6 @@ def _statistics(statistics: RowStatistics) -> dict[str, float]:
         "min_norm", "mean_norm", "max_norm", "not_finite", "never_trained")}
 
 
-def check_histogram(path: pathlib.Path) -> None:
-    """Checks, before anything is read, that a histogram can be written to a path.
-
-    Raises:
-        ValueError: if the name does not end in `.png`, `.svg` or `.pdf`.
-        FileExistsError: if the file exists.
-        ImportError: if matplotlib is missing.
-    """
-    figures.check_format("histogram", path)
-    check_absent([path])
-    figures.check_can_draw("histogram")
-
-
 def save_histogram(report: CheckpointReport, path: pathlib.Path) -> None:
     """Writes a figure with a histogram of norms for each table of the report.
 
@@ -229,7 +216,7 @@ def save_histogram(report: CheckpointReport, path: pathlib.Path) -> None:
         ValueError: if the report has no tables, or was created without values.
         OSError: if the file cannot be written.
     """
-    check_histogram(path)
+    check_new_figure("histogram", path)
     tables = [table for table in report.tables if table.statistics is not None]
     if not tables:
         raise ValueError(f"No histogram of {report.path}: the report has no tables whose values "

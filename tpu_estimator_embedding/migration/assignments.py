@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, variables_in
+from tpu_estimator_embedding.migration.node_search import (
+    bound_name,
+    dotted,
+    find_all,
+    node_target,
+    variables_in,
+)
 
 
 def bindings_in(node: cst.CSTNode) -> Iterator[tuple[str, cst.BaseExpression | None, bool]]:
@@ -35,8 +41,7 @@ def bindings_in(node: cst.CSTNode) -> Iterator[tuple[str, cst.BaseExpression | N
         elif isinstance(one, (cst.FunctionDef, cst.ClassDef)):
             yield one.name.value, None, False
         elif isinstance(one, cst.ImportAlias):
-            bound = one.asname.name if one.asname else one.name
-            yield dotted(bound)[0], None, False
+            yield bound_name(one), None, False
 
 
 def _pairs(target: cst.CSTNode,
@@ -74,7 +79,7 @@ def variables(function: cst.FunctionDef) -> set[str]:
     """
     names: set[str] = set()
     for target in find_all(function.body, cst.AssignTarget, cst.AugAssign, cst.AnnAssign):
-        bound = getattr(target, "target")  # noqa: B009
+        bound = node_target(target)
         if not isinstance(bound, (cst.Attribute, cst.Subscript)):
             names |= variables_in(bound)
     return names | bound_otherwise(function)
@@ -93,7 +98,7 @@ def parameters(function: cst.FunctionDef) -> list[str]:
 
 def changed_in(body: cst.CSTNode) -> list[cst.BaseExpression]:
     """Returns what statements change in place, by their form."""
-    targets = [getattr(node, "target") for node in find_all(  # noqa: B009
+    targets = [node_target(node) for node in find_all(
         body, cst.AssignTarget, cst.AugAssign, cst.Del)]
     return [target for target in targets if isinstance(target, (cst.Subscript, cst.Attribute))] + [
         call.func.value for call in find_all(body, cst.Call)
@@ -195,7 +200,7 @@ def bound_otherwise(function: cst.FunctionDef) -> set[str]:
         elif isinstance(node, cst.ImportAlias):
             names |= set() if node.asname else set(dotted(node.name)[:1])
         elif node not in known:
-            target = node.name if isinstance(node, cst.AsName) else getattr(node, "target")  # noqa: B009
+            target = node.name if isinstance(node, cst.AsName) else node_target(node)
             names |= {one.value for one in names_of_target(target) if isinstance(one, cst.Name)}
     return names
 
@@ -204,5 +209,4 @@ def binds(line: cst.SimpleStatementLine, name: str) -> bool:
     """Whether a line assigns a variable in any way."""
     found = find_all(line, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.NamedExpr)
     return any(isinstance(node, cst.Name) and node.value == name
-               for target in found
-               for node in names_of_target(getattr(target, "target")))  # noqa: B009
+               for target in found for node in names_of_target(node_target(target)))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.migration import codes_page, report, stage_option
+from tpu_estimator_embedding.migration import codes, report, stages
 
 if TYPE_CHECKING:
     from tpu_estimator_embedding.migration.rewrite import MigratedFile
@@ -60,7 +60,7 @@ class _Explain(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
                  values: object, option_string: str | None = None) -> NoReturn:
         try:
-            print(codes_page.explanation(str(values)))
+            print(codes.explanation(str(values)))
         except ValueError as error:
             parser.error(str(error))
         parser.exit()
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.usage, parser.epilog = _USAGE, _EPILOG
     parser.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
-    stage_option.add_stage(parser, default="imports",
+    stages.add_stage(parser, default="imports",
                            help="the stage to migrate to (default: %(default)s)")
     parser.add_argument("--dense-optimizer", choices=["legacy", "keras"], default="legacy",
                         help="with --to tf2 or layers: keep the optimizer of tf.train for dense "

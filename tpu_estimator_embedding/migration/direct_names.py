@@ -17,7 +17,13 @@ import libcst as cst
 from tpu_estimator_embedding.migration.effects import SPEC, Problem, text_of
 from tpu_estimator_embedding.migration.import_statements import with_import
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, module_of, nodes_of
+from tpu_estimator_embedding.migration.node_search import (
+    dotted,
+    find_all,
+    last_word,
+    module_of,
+    nodes_of,
+)
 from tpu_estimator_embedding.migration.source_file import Edit, SourceFile
 from tpu_estimator_embedding.migration.targets import PACKAGE
 
@@ -33,7 +39,7 @@ def with_direct_names(source: SourceFile) -> SourceFile:
     names = Names(source.module)
     used = _called(source.module)
     replaced = {node: name for node in used for name in (ESTIMATOR, SPEC)
-                if dotted(node)[-1:] != (name,) and dotted(node) and names.means(node, name)
+                if last_word(node) != name and dotted(node) and names.means(node, name)
                 and names.is_only(name, f"{PACKAGE}.{name}")}
     if not any(names.means(node, ESTIMATOR) for node in used):
         return source
@@ -87,7 +93,7 @@ def _values(module: cst.Module) -> Iterator[cst.BaseExpression]:
     """Yields the expressions that are given to, returned by or kept in something."""
     for node in nodes_of(module):
         match node:
-            case cst.Call() if dotted(node.func)[-1:] not in [(name,) for name in _ASKING]:
+            case cst.Call() if last_word(node.func) not in _ASKING:
                 yield from (argument.value for argument in node.args)
             case cst.IfExp():
                 yield from (node.body, node.orelse)

@@ -19,7 +19,13 @@ from tpu_estimator_embedding.migration.constructor_arguments import ARGUMENTS, R
 from tpu_estimator_embedding.migration.forward_rewrite import is_value_of_size
 from tpu_estimator_embedding.migration.made_objects import MadeObjects, may_be_container
 from tpu_estimator_embedding.migration.names import OWN, Names, relative
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, holds
+from tpu_estimator_embedding.migration.node_search import (
+    calls_of,
+    dotted,
+    find_all,
+    holds,
+    last_word,
+)
 
 SPEC = "TPUEstimatorSpec"
 _OWN_PURE = (SPEC, "embedding_column", "shared_embedding_columns", "ClassificationOutput",
@@ -330,7 +336,7 @@ class Effects(cst.CSTVisitor):
             return True
         if "functools.partial" in self._names.paths(value.func) and value.args:
             return self._is_known(value.args[0].value, function, seen)
-        name = (dotted(value.func) or ("",))[-1]
+        name = last_word(value.func)
         if name in self._names.classes:
             return True
         made = self._names.functions.get(name) or self._names.methods.get(name, [])
@@ -459,8 +465,7 @@ class Effects(cst.CSTVisitor):
 
 def _metric_functions(function: cst.FunctionDef, names: Names) -> list[cst.CSTNode]:
     """Returns the functions that nothing but the `eval_metrics` of a model_fn's specs calls."""
-    given = [argument.value for call in find_all(function.body, cst.Call)
-             if dotted(call.func)[-1:] == (SPEC,) for argument in call.args
+    given = [argument.value for call in calls_of(function.body, SPEC) for argument in call.args
              if argument.keyword is not None and argument.keyword.value == "eval_metrics"]
     pairs = [value for one in given for value in (
         _values(function, one.value) if isinstance(one, cst.Name) else [one])]

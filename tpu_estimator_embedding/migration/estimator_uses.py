@@ -16,7 +16,13 @@ from tpu_estimator_embedding.migration.constructor_arguments import (
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.known_effects import STATE_OF_GRAPH
 from tpu_estimator_embedding.migration.names import OWN, Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.node_search import (
+    called_name,
+    calls_of,
+    dotted,
+    find_all,
+    last_word,
+)
 
 _EMPTY = ("None", "[]", "()")
 _EXPORT = "export a tf.function with serving_embedding_lookup, as the page `export` does"
@@ -91,7 +97,7 @@ def _has_one_replica(module: cst.Module) -> bool:
                     if not argument.star and index < len(order) and (
                         argument.keyword.value if argument.keyword else order[index])
                     == "num_shards"), None)
-              for call in find_all(module, cst.Call) if dotted(call.func)[-1:] == ("TPUConfig",)]
+              for call in calls_of(module, "TPUConfig")]
     return bool(shards) and all(
         isinstance(one, cst.Integer) and one.evaluated_value == 1 for one in shards)
 
@@ -119,8 +125,7 @@ def _argument(constructor: str, name: str) -> Argument:
 
 
 def _of_call(call: cst.Call, names: Names) -> list[Problem]:
-    name = call.func.attr.value if isinstance(call.func, cst.Attribute) else (
-        dotted(call.func) or ("",))[-1]
+    name = called_name(call)
     is_own = isinstance(call.func, cst.Name) and (
         name in names.functions or name in names.classes)
     found = []
@@ -154,7 +159,7 @@ def _is_of_trainer(call: cst.Call, names: Names) -> bool:
 
 def _of_constructor(call: cst.Call) -> list[Problem]:
     """Reports the arguments of the Estimator's constructors that are not carried over."""
-    name = (dotted(call.func) or ("",))[-1]
+    name = last_word(call.func)
     if name not in ARGUMENTS or name == "TPUEstimatorSpec":
         return []
     found = []
@@ -233,17 +238,11 @@ def _state_read(value: cst.BaseExpression, names: Names) -> str:
 
 def _estimators(module: cst.Module) -> set[str]:
     """Returns the variables that are assigned a TPUEstimator."""
-    def makes(node: cst.CSTNode) -> bool:
-        return any(dotted(call.func)[-1:] == ("TPUEstimator",)
-                   for call in find_all(node, cst.Call))
-
-    makers = {node.name.value for node in find_all(module, cst.FunctionDef)
-              if any(
-                  makes(line) for line in find_all(node.body, cst.Return))}
+    makers = {"TPUEstimator", *(
+        node.name.value for node in find_all(module, cst.FunctionDef)
+        if any(calls_of(line, "TPUEstimator") for line in find_all(node.body, cst.Return)))}
     return {target.target.value for line in find_all(module, cst.Assign)
-            if isinstance(line.value, cst.Call) and (
-                dotted(line.value.func)[-1:] == ("TPUEstimator",)
-                or dotted(line.value.func)[-1:] in [(name,) for name in makers])
+            if isinstance(line.value, cst.Call) and last_word(line.value.func) in makers
             for target in line.targets if isinstance(target.target, cst.Name)}
 
 
@@ -251,7 +250,7 @@ def _passed_on(call: cst.Call, names: Names, estimators: set[str]) -> list[Probl
     """Reports an Estimator that is given to a function of another module."""
     given: Sequence[cst.Arg] = [argument for argument in call.args if isinstance(
         argument.value, cst.Name) and argument.value.value in estimators]
-    name = (dotted(call.func) or ("",))[-1]
+    name = last_word(call.func)
     if not given or name in names.functions or name in (*_MANUAL_STEPS, "print", "isinstance"):
         return []
     return [Problem(call, "TEE404", f"the Estimator is given to `{text_of(call.func)}`, which may "
@@ -260,7 +259,7 @@ def _passed_on(call: cst.Call, names: Names, estimators: set[str]) -> list[Probl
 
 def _key_of_params(node: cst.CSTNode) -> str | None:
     key: cst.CSTNode | None = None
-    if isinstance(node, cst.Subscript) and dotted(node.value)[-1:] == ("params",) and isinstance(
+    if isinstance(node, cst.Subscript) and last_word(node.value) == "params" and isinstance(
             node.slice[0].slice, cst.Index):
         key = node.slice[0].slice.value
     if isinstance(node, cst.Call) and dotted(node.func)[-2:] == ("params", "get") and node.args:

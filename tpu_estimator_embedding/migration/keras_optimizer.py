@@ -2,7 +2,8 @@
 """Optimizers of tf.train, and the ones of tf_keras that take their place for dense variables.
 
 Hyperparameters keep their values, also those that were left to their defaults, which are others
-in Keras. What differs in spite of that is a sentence of the report.
+in Keras. What differs in spite of that is a sentence of the report. `keras_optimizer.toml` has the
+table.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import ast
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import libcst as cst
 
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError
 from tpu_estimator_embedding.migration.node_search import dotted
+from tpu_estimator_embedding.toml_table import read_table
 
 _RATE = "learning_rate"
 _DROPPED = ("use_locking", "name", "use_own_namescope_for_non_slot_vars")
@@ -46,60 +49,14 @@ class KerasOptimizer:
     difference: str
 
 
-def _same(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
+def _optimizer(row: Mapping[str, Any]) -> KerasOptimizer:
+    pairs = (argument.partition("=") for argument in row["arguments"].split())
+    return KerasOptimizer(**{**row, "arguments": {
+        name: other if equal else name for name, equal, other in pairs}})
 
 
-_ROUNDING = "the same formula, evaluated in another order: rtol 1e-5 after 20 steps"
-
-OPTIMIZERS = {
-    "GradientDescentOptimizer": KerasOptimizer(
-        "SGD", {_RATE: _RATE, "use_locking": "", "name": ""}, {}, {},
-        "var ← var − η g in both: equal up to rounding, rtol 1e-6 after 20 steps"),
-    "MomentumOptimizer": KerasOptimizer(
-        "SGD", {**_same(_RATE, "momentum"), "use_locking": "", "name": "",
-                "use_nesterov": "nesterov"}, {}, {"momentums": "Momentum"},
-        "Keras keeps v ← μ v − η g and adds v; tf.train keeps v ← μ v + g and subtracts η v. With "
-        "a constant η they are equal (rtol 1e-5 after 20 steps); when η changes from η₁ to η₂, "
-        "earlier gradients keep η₁, a factor η₁/η₂ that decays by μ in each step"),
-    "AdagradOptimizer": KerasOptimizer(
-        "Adagrad", {**_same(_RATE, "initial_accumulator_value"), "use_locking": "", "name": ""},
-        {"initial_accumulator_value": "0.1", "epsilon": "0.0"}, {"_accumulators": "Adagrad"},
-        "Keras divides by √(a + ε), tf.train by √a; ε is written as 0 (Keras: 1e-7) and a starts "
-        f"from the same value (0.1 unless given): {_ROUNDING}"),
-    "AdamOptimizer": KerasOptimizer(
-        "Adam", {_RATE: _RATE, "beta1": "beta_1", "beta2": "beta_2", "epsilon": "epsilon",
-                 "use_locking": "", "name": "", "use_own_namescope_for_non_slot_vars": ""},
-        {"epsilon": "1e-08"}, {"_momentums": "Adam", "_velocities": "Adam_1"},
-        "both compute η √(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε) with ε outside of the root, which is "
-        "written (tf.train: 1e-8, Keras: 1e-7); βᵗ is a power of the step, not a running product: "
-        "rtol 1e-4 after 20 steps. A step that does not start from 0 is counted from the "
-        "checkpoint's global_step"),
-    "RMSPropOptimizer": KerasOptimizer(
-        "RMSprop", {_RATE: _RATE, "decay": "rho", **_same("momentum", "epsilon"),
-                    "use_locking": "", "centered": "centered", "name": ""},
-        {"epsilon": "1e-10"}, {"_velocities": "RMSProp", "_momentums": "RMSProp_1"},
-        "both divide by √(v + ε) with ε inside the root, which is written (tf.train: 1e-10, Keras: "
-        "1e-7). v starts from 1 in tf.train, from 0 in Keras: the first step moves a variable by "
-        "η/√(1−ρ) (3.2 η for ρ = 0.9) whatever the gradient, and √(1 + ρ / ((1−ρ) g²)) times as "
-        "far as before. From a checkpoint of the Estimator, v is carried over: rtol 1e-5 after 20 "
-        "steps"),
-    "FtrlOptimizer": KerasOptimizer(
-        "Ftrl", {**_same(_RATE, "learning_rate_power", "initial_accumulator_value",
-                         "l1_regularization_strength", "l2_regularization_strength"),
-                 "use_locking": "", "name": "", "accum_name": "", "linear_name": "",
-                 **_same("l2_shrinkage_regularization_strength", "beta")},
-        {}, {"_accumulators": "Ftrl", "_linears": "Ftrl_1"},
-        "the same formula with the same initial accumulator (0.1 unless given): rtol 1e-4 after 20 "
-        "steps for dense gradients. For a sparse gradient (tf.gather of a dense variable) Keras "
-        "rewrites every row, also those that were not looked up"),
-    "AdadeltaOptimizer": KerasOptimizer(
-        "Adadelta", {**_same(_RATE, "rho", "epsilon"), "use_locking": "", "name": ""},
-        {"epsilon": "1e-08"}, {"_accumulated_grads": "Adadelta",
-                               "_accumulated_delta_vars": "Adadelta_1"},
-        "both use √(· + ε) above and below the fraction; ε is written (tf.train: 1e-8, Keras: "
-        f"1e-7): {_ROUNDING}"),
-}
+OPTIMIZERS = {name: _optimizer(row)
+              for name, row in read_table(__package__, "keras_optimizer.toml").items()}
 
 
 @dataclasses.dataclass(frozen=True)

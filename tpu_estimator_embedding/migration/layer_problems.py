@@ -16,7 +16,7 @@ from tpu_estimator_embedding.migration.forward_rewrite import (
 )
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.node_search import calls_of, dotted, find_all
 
 # Functions of `tf.keras.layers`, and in capitals classes, without variables.
 _MERGES = ("add", "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract")
@@ -24,8 +24,7 @@ _MERGES = ("add", "average", "concatenate", "dot", "maximum", "minimum", "multip
 
 def made_again(module: cst.Module, names: Names) -> list[Problem]:
     """Returns the Keras layers that a forward pass would make again at every call."""
-    stored = {call for store in find_all(module, cst.Call)
-              if dotted(store.func)[-1:] == ("get_or_create_layer",)
+    stored = {call for store in calls_of(module, "get_or_create_layer")
               for call in find_all(store, cst.Call)}
     layers = [(call, names.of_tensorflow(call.func))
               for call in find_all(module, cst.Call) if call not in stored]

@@ -19,7 +19,14 @@ from tpu_estimator_embedding.migration.assignments import (
     parameters,
 )
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names, holds
+from tpu_estimator_embedding.migration.node_search import (
+    calls_of,
+    dotted,
+    find_all,
+    find_names,
+    holds,
+    last_word,
+)
 
 _DISPLAYS = (cst.List, cst.Dict, cst.Set, cst.Tuple, cst.BaseComp)
 # What returns a new object whatever it is called on.
@@ -131,15 +138,14 @@ class MadeObjects:
                 for node in find_names(caller.body, function.name.value)
                 if node is not function.name]
         calls = [(caller, call) for caller in self._called
-                 for call in find_all(caller.body, cst.Call)
-                 if dotted(call.func)[-1:] == (function.name.value,)]
+                 for call in calls_of(caller.body, function.name.value)]
         return 0 < len(uses) <= len(calls) and all(
             given is not None and self._is(given, caller, seen, all_of_it=all_of_it)
             for caller, call in calls for given in [_argument(call, function, name)])
 
     def _is_result(self, call: cst.Call, function: cst.FunctionDef, seen: _Seen,
                    all_of_it: bool) -> bool:
-        name = (dotted(call.func) or ("",))[-1]
+        name = last_word(call.func)
         paths = self._names.paths(call.func)
         given = [argument.value for argument in call.args]
         if self._names.of_tensorflow(call.func) or set(paths) & set(_COPYING):

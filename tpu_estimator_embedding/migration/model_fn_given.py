@@ -18,7 +18,14 @@ from tpu_estimator_embedding.migration import model_fn_parts, unused_configs
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.model_fn_parts import PARAMETERS, NotSplitError
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, holds, variables_in
+from tpu_estimator_embedding.migration.node_search import (
+    called_name,
+    dotted,
+    find_all,
+    holds,
+    node_target,
+    variables_in,
+)
 
 _WRITTEN = ("dense_learning_rate", "make_optimizer")
 
@@ -107,10 +114,7 @@ class _Search:
             return self._partial(value, variable)
         if isinstance(value, cst.Attribute):
             return self._method(value)
-        name = ""
-        if isinstance(value, cst.Call):
-            name = value.func.attr.value if isinstance(value.func, cst.Attribute) else (
-                dotted(value.func) or ("",))[-1]
+        name = called_name(value) if isinstance(value, cst.Call) else ""
         made = [inner for node in (*self._names.functions.get(name, ()),
                                    *self._names.methods.get(name, ()))
                 for inner in [_returned(node)] if inner is not None]
@@ -213,7 +217,7 @@ class _Search:
             "mode, the Estimator at every call of train")
             for node in find_all(self._module, cst.AssignTarget, cst.AugAssign, cst.AnnAssign)
             if node not in first and not holds(function, node)
-            for target in [getattr(node, "target")]  # noqa: B009
+            for target in [node_target(node)]
             if isinstance(target, cst.Attribute) and target.attr.value in read]
 
 

@@ -26,6 +26,7 @@ from tpu_estimator_embedding.migration.node_search import (
     find_all,
     find_names,
     holds,
+    last_word,
     replaced,
     variables_in,
 )
@@ -317,7 +318,7 @@ def bound_names(function: cst.FunctionDef, but: cst.FunctionDef) -> set[str]:
 
 def _is_of_forward(problem: Problem) -> bool:
     """Whether a problem concerns more than the training that was not understood anyway."""
-    name = (dotted(problem.node.func) or ("",))[-1] if isinstance(problem.node, cst.Call) else ""
+    name = last_word(problem.node.func) if isinstance(problem.node, cst.Call) else ""
     return not name.endswith("Optimizer") and name not in (
         "minimize", "compute_gradients", "apply_gradients", "control_dependencies",
         "get_collection", "group")
@@ -325,7 +326,7 @@ def _is_of_forward(problem: Problem) -> bool:
 
 def _specs(function: cst.FunctionDef) -> Iterator[cst.Call]:
     for call in find_all(function.body, cst.Call):
-        if dotted(call.func)[-1:] == (SPEC,):
+        if last_word(call.func) == SPEC:
             yield call
 
 
@@ -384,7 +385,7 @@ class _Forward(cst.CSTTransformer):
         self._gone, self._updates = gone, updates
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        if dotted(original_node.func)[-1:] != (SPEC,):
+        if last_word(original_node.func) != SPEC:
             return updated_node
         given = {key: value for key, value in arguments_of_spec(updated_node).items()
                  if key in _KEPT}

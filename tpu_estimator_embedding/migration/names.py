@@ -22,8 +22,10 @@ from tpu_estimator_embedding.migration.assignments import (
     parameters,
 )
 from tpu_estimator_embedding.migration.node_search import (
+    bound_name,
     dotted,
     find_all,
+    last_word,
     module_of,
     reversed_children,
 )
@@ -207,7 +209,7 @@ class Names:
     @functools.cached_property
     def has_object_equality(self) -> bool:
         """Whether `==` of two tensors says whether they are the same object, as in TF1."""
-        return any((dotted(call.func) or ("",))[-1] in _OLD_EQUALITY
+        return any(last_word(call.func) in _OLD_EQUALITY
                    for call in find_all(self.module, cst.Call))
 
     @functools.cached_property
@@ -339,6 +341,6 @@ def _changed_variables(body: cst.CSTNode) -> set[str]:
 def _imported_variables(statement: cst.CSTNode) -> list[str]:
     """Returns the variables that a line of imports binds."""
     lines = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
-    return [dotted(alias.asname.name if alias.asname else alias.name)[0]
+    return [bound_name(alias)
             for node in lines if isinstance(node, (cst.Import, cst.ImportFrom))
             and not isinstance(node.names, cst.ImportStar) for alias in node.names]

@@ -60,6 +60,36 @@ def dotted(node: cst.CSTNode | None) -> tuple[str, ...]:
     return (node.value, *reversed(words)) if isinstance(node, cst.Name) else ()
 
 
+def last_word(node: cst.CSTNode | None) -> str:
+    """Returns the last identifier of a chain of attributes; "" if a node is not such a chain."""
+    return (dotted(node) or ("",))[-1]
+
+
+def called_name(call: cst.Call) -> str:
+    """Returns the last identifier of what a call calls, whatever comes before it; "" without one.
+
+    >>> called_name(cst.parse_expression("tf.add(a)")), called_name(cst.parse_expression("f().g()"))
+    ('add', 'g')
+    """
+    return call.func.attr.value if isinstance(call.func, cst.Attribute) else last_word(call.func)
+
+
+def calls_of(tree: cst.CSTNode, name: str) -> list[cst.Call]:
+    """Returns the calls in a tree of what is called `name`, in any module."""
+    return [call for call in find_all(tree, cst.Call) if last_word(call.func) == name]
+
+
+def bound_name(alias: cst.ImportAlias) -> str:
+    """Returns the variable that an imported name binds."""
+    return dotted(alias.asname.name if alias.asname else alias.name)[0]
+
+
+def node_target(node: cst.CSTNode) -> cst.BaseExpression:
+    """Returns the target of a node of one of the kinds that have one."""
+    target: cst.BaseExpression = getattr(node, "target")  # noqa: B009 (kinds have no common base)
+    return target
+
+
 def variables_in(node: cst.CSTNode, but: Iterable[cst.CSTNode] = ()) -> set[str]:
     """Returns the variables in a node, except those in some nodes.
 

@@ -25,6 +25,8 @@ from tpu_estimator_embedding.migration.node_search import (
     dotted,
     find_all,
     holds,
+    last_word,
+    node_target,
     replaced,
     variables_in,
 )
@@ -279,7 +281,7 @@ class OptimizerSlice:
                     if (called, name) not in seen:
                         yield from self._changes({name}, called, seen)
             else:
-                target = getattr(node, "target")  # noqa: B009
+                target = node_target(node)
                 if isinstance(target, (cst.Subscript, cst.Attribute)) and (
                         variables_in(target) & names):
                     yield node
@@ -287,10 +289,9 @@ class OptimizerSlice:
     def _parameters(self, call: cst.Call,
                     names: set[str]) -> Iterator[tuple[cst.FunctionDef, str]]:
         """Yields the functions of the module, with their parameters, that get variables."""
-        words = dotted(call.func)[-1:]
-        methods = [function for word in words for function in self._names.methods.get(word, ())]
-        for function in (*methods, *(one for word in words
-                                     for one in self._names.functions.get(word, ()))):
+        name = last_word(call.func)
+        methods = self._names.methods.get(name, [])
+        for function in (*methods, *self._names.functions.get(name, ())):
             given = [parameter.name.value for parameter in function.params.params]
             order = given[1:] if function in methods and given[:1] in (["self"], ["cls"]) else given
             for index, argument in enumerate(call.args):

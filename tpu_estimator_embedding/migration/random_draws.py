@@ -10,7 +10,7 @@ import libcst as cst
 
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.node_search import calls_of, find_all, last_word
 from tpu_estimator_embedding.migration.source_file import SourceFile
 
 # Layers that have no initial values, or constant ones.
@@ -71,12 +71,11 @@ def _seeded(module: cst.Module, names: Names) -> list[cst.Call]:
 
 def _makes_tables(module: cst.Module) -> bool:
     """Whether a module makes the tables, so that `_unseeded` has seen their initializers."""
-    return any(dotted(call.func)[-1:] == (name,)
-               for call in find_all(module, cst.Call) for name in _MAKES_A_TABLE)
+    return any(calls_of(module, name) for name in _MAKES_A_TABLE)
 
 
 def _is_unseeded(call: cst.Call, names: Names) -> bool:
-    last = (dotted(call.func) or ("",))[-1]
+    last = last_word(call.func)
     name = names.of_tensorflow(call.func)
     if last in _MAKES_A_TABLE:
         return not _has_initializer(call, names, _MAKES_A_TABLE[last])

@@ -113,33 +113,6 @@ def is_attribute(home: str) -> bool:
     return home.startswith(("tf_tpu.", "tf_estimator."))
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Module of tf.contrib -> what tf-slim 1.1.0 has of it, as `tf_slim.NAME`.
-_IN_SLIM = {
-    "layers": _words("""GDN OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES adaptive_clipping_fn
-        apply_regularization avg_pool2d avg_pool3d batch_norm bias_add conv1d conv2d
-        conv2d_in_plane conv2d_transpose conv3d conv3d_transpose convolution convolution1d
-        convolution2d convolution2d_in_plane convolution2d_transpose convolution3d
-        convolution3d_transpose dense_to_sparse dropout elu flatten fully_connected gdn group_norm
-        images_to_sequence instance_norm l1_l2_regularizer layer_norm legacy_fully_connected
-        legacy_linear legacy_relu linear max_pool2d max_pool3d maxout one_hot_encoding
-        optimize_loss pool relu relu6 repeat scale_gradient separable_conv2d
-        separable_convolution2d sequence_to_images softmax spatial_softmax stack sum_regularizer
-        summarize_activation summarize_activations summarize_biases summarize_collection
-        summarize_tensor summarize_tensors summarize_variables summarize_weights
-        unit_norm"""),
-    "framework": _words("""VariableDeviceChooser add_arg_scope add_model_variable arg_scope
-        arg_scoped_arguments assert_or_get_global_step assign_from_checkpoint assign_from_values
-        assign_from_values_fn current_arg_scope filter_variables get_local_variables
-        get_model_variables get_trainable_variables get_unique_variable get_variable_full_name
-        get_variables get_variables_by_name get_variables_by_suffix global_variable has_arg_scope
-        local_variable model_variable variable"""),
-}
-
-
 @functools.cache
 def target_of(path: str, is_tf1: bool) -> Target | None:
     """Returns the replacement of a qualified name; None if it is not of the legacy API.
@@ -257,7 +230,7 @@ def _instead(module: str, name: str = "") -> str:
     path = f"{module}.{name}"
     root = module.partition(".")[0]
     if path not in reasons.WITHOUT_CONTRIB and path not in reasons.INSTEAD and (
-            name in _IN_SLIM.get(root, ()) or name and root == "slim"):
+            name in contents.IN_SLIM.get(root, ()) or name and root == "slim"):
         others = "" if root == "framework" else (
             " Functions of tf.layers have other defaults, and other names of variables.")
         return ("tf-slim has it: `pip install tf-slim`, call `tpu_estimator_embedding.install()` "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite
-from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, last_word
 from tpu_estimator_embedding.migration.targets import in_full, is_attribute
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ _REGISTERING = ("external_configurable", "configurable", "register")  # of gin
 def rewrite_calls(rewriter: ModuleRewrite) -> None:
     """Rewrites `getattr(module, "name")` and `import_module("module")`."""
     for call in find_all(rewriter.source.module, cst.Call):
-        function = dotted(call.func)[-1:]
-        if function in (("getattr",), ("hasattr",)) and len(call.args) >= 2:
-            _rewrite_getattr(rewriter, call, function[0])
-        elif function in (("import_module",), ("__import__",)) and call.args:
-            _rewrite_import_call(rewriter, call, function[0])
+        function = last_word(call.func)
+        if function in ("getattr", "hasattr") and len(call.args) >= 2:
+            _rewrite_getattr(rewriter, call, function)
+        elif function in ("import_module", "__import__") and call.args:
+            _rewrite_import_call(rewriter, call, function)
 
 
 def _rewrite_getattr(rewriter: ModuleRewrite, call: cst.Call, function: str) -> None:
@@ -153,7 +153,7 @@ class _Strings(cst.CSTVisitor):
         self._annotated.pop()
 
     def visit_Call(self, node: cst.Call) -> None:
-        self._callers.append((dotted(node.func) or ("",))[-1])
+        self._callers.append(last_word(node.func))
 
     def leave_Call(self, original_node: cst.Call) -> None:
         self._callers.pop()

@@ -20,7 +20,7 @@ from tpu_estimator_embedding.migration import import_statements, text_names
 from tpu_estimator_embedding.migration.legacy_names import NAMES
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite, Rewritten
 from tpu_estimator_embedding.migration.names import OWN, Chain
-from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, last_word
 from tpu_estimator_embedding.migration.source_file import Edit, SourceFile
 from tpu_estimator_embedding.migration.targets import Target
 
@@ -211,7 +211,7 @@ def _report_session(module: ModuleRewrite, call: cst.Call) -> None:
 
 
 def _report_value(module: ModuleRewrite, call: cst.Call, value: cst.BaseExpression) -> None:
-    function = (dotted(call.func) or ("",))[-1]
+    function = last_word(call.func)
     if not isinstance(value, cst.Name) or function in _LOOKING:
         return
     if set(module.names.paths(value)) & {*_ROOTS, "tensorflow.contrib"}:

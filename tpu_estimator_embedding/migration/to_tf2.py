@@ -49,9 +49,10 @@ from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Part
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
-    dotted,
+    calls_of,
     find_all,
     holds,
+    last_word,
     replaced,
     variables_in,
 )
@@ -242,10 +243,9 @@ class Writer:
     def _find(self) -> EstimatorCall | None:
         """Returns the TPUEstimator of the module and its model_fn; None if it has none."""
         module = self._source.module
-        calls = [call for call in find_all(module, cst.Call)
-                 if dotted(call.func)[-1:] == (ESTIMATOR,)]
+        calls = calls_of(module, ESTIMATOR)
         subclasses = [node for node in find_all(module, cst.ClassDef)
-                      if any(dotted(base.value)[-1:] == (ESTIMATOR,) for base in node.bases)]
+                      if any(last_word(base.value) == ESTIMATOR for base in node.bases)]
         values = estimators_as_values(module, self._names)
         if values and not calls:
             raise NotSplitError.of(values)
@@ -375,7 +375,7 @@ class Writer:
         name = config = found.arguments.get("config")
         if isinstance(config, cst.Name):
             config = self._assigned(config, found.call) or config
-        if isinstance(config, cst.Call) and dotted(config.func)[-1:] == ("RunConfig",):
+        if isinstance(config, cst.Call) and last_word(config.func) == "RunConfig":
             given = {argument.keyword.value: argument.value for argument in config.args
                      if argument.keyword}  # those of Trainer are given by name only
             if isinstance(name, cst.Name) and len(self._names.uses(name.value)) > 1:

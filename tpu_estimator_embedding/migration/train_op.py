@@ -30,7 +30,13 @@ from tpu_estimator_embedding.migration.assignments import (
 from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.gradient_chain import ChangedGradients
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names, holds
+from tpu_estimator_embedding.migration.node_search import (
+    called_name,
+    dotted,
+    find_all,
+    find_names,
+    holds,
+)
 from tpu_estimator_embedding.migration.train_op_advice import GRADIENTS, OPTIMIZERS
 
 STEP_CALLS = ("train.get_global_step", "train.get_or_create_global_step")
@@ -220,8 +226,7 @@ class TrainOp:
         """Whether a layer of the module may have updates, as far as its calls show."""
         functions = [self._function, *(one for found in (
             *self._names.functions.values(), *self._names.methods.values()) for one in found)]
-        return any((dotted(call.func) or (getattr(getattr(call.func, "attr", None), "value", ""),)
-                    )[-1].lower().startswith(("batch_norm", "batchnorm"))
+        return any(called_name(call).lower().startswith(("batch_norm", "batchnorm"))
                    for function in functions for call in find_all(function, cst.Call))
 
     def in_training(self, test: cst.BaseExpression) -> bool | None:

@@ -15,7 +15,13 @@ import libcst as cst
 from libcst import matchers
 
 from tpu_estimator_embedding.migration.assignments import bindings_in
-from tpu_estimator_embedding.migration.node_search import Statement, dotted, find_all
+from tpu_estimator_embedding.migration.node_search import (
+    Statement,
+    bound_name,
+    called_name,
+    dotted,
+    find_all,
+)
 
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
            "FeatureConfig")
@@ -159,7 +165,7 @@ def _is_unused_assignment(line: cst.CSTNode, counts: collections.Counter[str],
 def _is_configuration(value: cst.BaseExpression, moved: Collection[str],
                       calls: HarmlessCalls) -> bool:
     """Whether an expression makes configurations, and does nothing else."""
-    if isinstance(value, cst.Call) and _last_word(value) == "RunConfig":
+    if isinstance(value, cst.Call) and called_name(value) == "RunConfig":
         value = value.with_changes(args=[one for one in value.args if not (
             one.keyword and one.keyword.value in moved)])
     return any(map(calls.make_configurations, _calls_now(value))) and calls.are_all_of(value)
@@ -181,7 +187,7 @@ class HarmlessCalls:
                 source = dotted(line.module if isinstance(line, cst.ImportFrom) else alias.name)
                 if source[:1] in [(name,) for name in _LIBRARIES] and not getattr(
                         line, "relative", ()):
-                    name = dotted(alias.asname.name if alias.asname else alias.name)[0]
+                    name = bound_name(alias)
                     self._libraries[name] = source[0]
 
     def are_all_of(self, value: cst.CSTNode) -> bool:
@@ -191,7 +197,7 @@ class HarmlessCalls:
 
     def make_configurations(self, call: cst.Call) -> bool:
         """Whether a call makes a configuration of the Estimator or of its tables."""
-        name = _last_word(call)
+        name = called_name(call)
         return self._is_of_library(call) and (name in _MAKERS or name.endswith(_PARAMETERS))
 
     def is_alias(self, value: cst.BaseExpression) -> bool:
@@ -199,7 +205,7 @@ class HarmlessCalls:
         return self._libraries.get("".join(dotted(value)[:1])) == _PACKAGE
 
     def _has(self, call: cst.Call) -> bool:
-        name = _last_word(call)
+        name = called_name(call)
         if isinstance(call.func, cst.Name) and name in _BUILTINS:
             return name not in self._bound
         if self._is_of_library(call):
@@ -209,12 +215,6 @@ class HarmlessCalls:
 
     def _is_of_library(self, call: cst.Call) -> bool:
         return dotted(call.func)[:1] in [(name,) for name in self._libraries]
-
-
-def _last_word(call: cst.Call) -> str:
-    if isinstance(call.func, cst.Attribute):
-        return call.func.attr.value
-    return (dotted(call.func) or ("",))[-1]
 
 
 def _calls_now(value: cst.CSTNode) -> list[cst.Call]:
@@ -231,8 +231,7 @@ def _used_import(statement: Any, used: set[str]) -> Statement | None:
         return None
     if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
         return statement
-    left = [alias for alias in node.names
-            if (dotted(alias.asname.name if alias.asname else alias.name))[0] in used]
+    left = [alias for alias in node.names if bound_name(alias) in used]
     if not left:
         return None
     if len(left) < len(node.names):

@@ -23,6 +23,7 @@ from tpu_estimator_embedding.migration.effects import SPEC
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
     Statement,
+    calls_of,
     dotted,
     find_all,
     replaced,
@@ -56,9 +57,8 @@ def rewritten(source: SourceFile) -> tuple[SourceFile, frozenset[str]]:
 def _first_shape(module: cst.Module, names: Names, inlined: set[str]) -> _ReplaceLine | None:
     """Rewrites the first usual shape of a module; None if there is none."""
     for function in find_all(module, cst.FunctionDef):
-        if not any(dotted(call.func)[-1:] == (SPEC,) and any(
-                argument.keyword and argument.keyword.value == "train_op"
-                for argument in call.args) for call in find_all(function.body, cst.Call)):
+        if not any(argument.keyword and argument.keyword.value == "train_op"
+                   for call in calls_of(function.body, SPEC) for argument in call.args):
             continue
         for line in find_all(function.body, cst.SimpleStatementLine):
             new = _separate_assignments(line) or _condition(line, names) or _inlined(
@@ -125,8 +125,7 @@ def _inlined(line: cst.SimpleStatementLine, function: cst.FunctionDef, names: Na
 def _makes_training(function: cst.FunctionDef, names: Names,
                     seen: tuple[cst.FunctionDef, ...] = ()) -> bool:
     """Whether a function makes an optimizer or a train_op, itself or in one that it calls."""
-    if function in seen or any(dotted(call.func)[-1:] == (SPEC,)
-                               for call in find_all(function, cst.Call)):
+    if function in seen or calls_of(function, SPEC):
         return False
     for call in find_all(function.body, cst.Call):
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _TRAINING:

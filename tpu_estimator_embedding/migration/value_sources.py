@@ -24,7 +24,14 @@ from tpu_estimator_embedding.migration.assignments import names_of_target
 from tpu_estimator_embedding.migration.function_text import is_flags
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, module_of
+from tpu_estimator_embedding.migration.node_search import (
+    bound_name,
+    calls_of,
+    dotted,
+    find_all,
+    module_of,
+    node_target,
+)
 from tpu_estimator_embedding.migration.source_file import SourceFile
 
 # Constructor -> its arguments in order, as far as they reach `embedding_config.py`.
@@ -131,7 +138,7 @@ class ProgramModule:
                 found["*"] = f"{module}.*", ""
                 continue
             for alias in line.names:
-                bound = dotted(alias.asname.name if alias.asname else alias.name)[0]
+                bound = bound_name(alias)
                 name = ".".join(dotted(alias.name))
                 text = f"{name} as {bound}" if alias.asname else name
                 found[bound] = (f"{module}.{name}", f"from {module} import {text}") if module else (
@@ -318,8 +325,7 @@ class _Program:
         seen.add(module.name)
         others = [self._modules.get(name) for path, _ in module.imports.values()
                   for name in (path, path.rpartition(".")[0])]
-        return any(dotted(call.func)[-1:] == ("TPUEstimator",)
-                   for call in find_all(module.tree, cst.Call)) or any(
+        return bool(calls_of(module.tree, "TPUEstimator")) or any(
             self._reaches_estimator(other, seen) for other in others
             if other is not None and other.name not in seen)
 
@@ -377,7 +383,7 @@ def _changed(tree: cst.Module) -> Iterator[tuple[cst.CSTNode, bool]]:
     """Yields what statements change: attributes, and (with True) objects, in place."""
     for node in find_all(tree, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For,
                          cst.CompFor, cst.Del):
-        for target in names_of_target(getattr(node, "target")):  # noqa: B009
+        for target in names_of_target(node_target(node)):
             if isinstance(target, cst.Attribute):
                 yield target, False
             elif isinstance(target, cst.Subscript):

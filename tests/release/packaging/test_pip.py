@@ -176,7 +176,8 @@ def test_wheel_holds_every_module_and_nothing_stale(wheel):
     modules = {str(path.relative_to(ROOT)) for path in package.rglob("*.py")}
     sources = {str(path.relative_to(ROOT)) for kind in ("cc", "h")
                for path in (package / "kernels" / "src").glob(f"*.{kind}")}
-    others = {"tpu_estimator_embedding/py.typed", "tpu_estimator_embedding/experiments/explorer.js"}
+    others = {"tpu_estimator_embedding/py.typed", "tpu_estimator_embedding/experiments/explorer.js",
+              *(str(path.relative_to(ROOT)) for path in package.rglob("*.toml"))}
     held = {name for name in names if ".dist-info/" not in name}
     libraries = {name for name in held if name.endswith(".so")}
     assert held - libraries == modules | sources | others

@@ -12,4 +12,4 @@ def __getattr__(name: str) -> Missing:
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return Missing(name, __getattr__, lambda path: (
-        f"There is no tf.estimator.{path} any more. {reasons.BOOSTED_TREES}"))
+        f"There is no tf.estimator.{path} any more. {reasons.INSTEAD['boosted_trees']}"))

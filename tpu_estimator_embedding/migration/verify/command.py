@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from tpu_estimator_embedding.migration import stage_option
+from tpu_estimator_embedding.migration import stages
 
 _PROGRAM = "tpu-estimator-embedding verify"
 _USAGE = "%(prog)s [options] LEGACY.py MIGRATED.py [-- ARGS ... [-- ARGS OF MIGRATED.py ...]]"
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("migrated", metavar="MIGRATED.py", help="the migrated program")
     parser.add_argument("--steps", type=int, default=20, metavar="N",
                         help="steps to train (default: %(default)s)")
-    stage_option.add_stage(parser, help="stage that MIGRATED.py must be of: fail if `migrate` has "
+    stages.add_stage(parser, help="stage that MIGRATED.py must be of: fail if `migrate` has "
                            "left it at another one")
     parser.add_argument("--rtol", type=float, default=0.0, metavar="X",
                         help="relative tolerance (default: equal bit for bit)")
@@ -83,6 +83,7 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
 
 def run(args: argparse.Namespace) -> int:
     """Runs both programs, prints what differs and returns the exit status."""
+    from tpu_estimator_embedding.checkpoint.files import check_new_figure
     from tpu_estimator_embedding.checkpoint.names import read_names
     from tpu_estimator_embedding.migration.verify import steps
     from tpu_estimator_embedding.migration.verify.comparison import (
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         picture = pathlib.Path(args.plot) if args.plot else None
         if picture:
-            steps.check_plot(picture)
+            check_new_figure("plot", picture)
         names = read_names(pathlib.Path(args.names)) if args.names else None
         check_arguments(args.legacy, args.migrated, **checked)
         print(f"{_PROGRAM}: both programs run now, each in its own process", file=sys.stderr)

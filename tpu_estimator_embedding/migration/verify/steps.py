@@ -10,7 +10,7 @@ import numpy as np
 
 from tpu_estimator_embedding import checkpoint, figures
 from tpu_estimator_embedding.checkpoint.comparison import absolute_tolerance
-from tpu_estimator_embedding.checkpoint.files import check_absent, new_files
+from tpu_estimator_embedding.checkpoint.files import check_new_figure, new_files
 from tpu_estimator_embedding.migration.verify import recording
 from tpu_estimator_embedding.migration.verify.recording import step_name
 
@@ -119,26 +119,13 @@ def _rank(difference: float) -> tuple[bool, float]:
     return math.isnan(difference), difference
 
 
-def check_plot(path: pathlib.Path) -> None:
-    """Raises an error before any run if the plot cannot be written.
-
-    Raises:
-        ValueError: if the name does not end in `.png`, `.svg` or `.pdf`.
-        FileExistsError: if the file exists.
-        ImportError: if matplotlib is missing.
-    """
-    figures.check_format("plot", path)
-    check_absent([path])
-    figures.check_can_draw("plot")
-
-
 def save_plot(steps: Sequence[Step], path: pathlib.Path) -> None:
     """Writes a figure with the largest difference of each kind after every step.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    check_plot(path)
+    check_new_figure("plot", path)
     from matplotlib.ticker import MaxNLocator
     with figures.figure(8, 4.5) as figure:
         axes = figure.subplots()

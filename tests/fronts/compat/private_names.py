@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every private name of TensorFlow, Keras and tensorflow_estimator that the package uses.
 
-A new version of TensorFlow may rename or remove any of them; a test checks that all exist in the
-installed version. The names that `install()` replaces are in the tables of patches instead.
+A new version of TensorFlow may rename or remove any of them; the test beside it checks that all
+exist in the installed version. The names that `install()` replaces are in the tables of patches.
 """
 
 from collections.abc import Iterator
@@ -354,7 +354,8 @@ ESTIMATOR = (
             "the mode and the result of a model_fn"),
     *_names(f"{_UPSTREAM}.run_config", "RunConfig", "tf.contrib.learn.RunConfig extends it"),
     *_names(f"{_UPSTREAM}.util", "fn_args", "the arguments of a model_fn"),
-    *_names(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig TPUConfig", "its masters are checked"),
+    *_names(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "its masters are checked"),
+    *_names(f"{_UPSTREAM}.tpu.tpu_config", "TPUConfig", "the type of its `tpu_config`"),
     *_members(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "_evaluation_master _master",
               "replaced by this machine if no TPU answers"),
     *_names(f"{_UPSTREAM}.tpu.tpu_context", "TPUContext _InternalTPUContext",
