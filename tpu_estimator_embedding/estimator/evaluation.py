@@ -104,7 +104,7 @@ def evaluate(evaluation: Evaluation) -> dict[str, Any]:
     updates = _counted([update], stops)
     if feeds and stops:
         steps = Steps(tf_evaluation._get_or_create_eval_step, lambda: stops[0]._num_evals)
-        hooks = in_loops(hooks, length_in_evaluation(), steps, feeds[0])
+        hooks = in_loops(hooks, length_in_evaluation(), steps, feeds[0], fetches_values=True)
     creator = StepSessionCreator(scaffold, evaluation.master, evaluation.session_config,
                                  checkpoint_path=evaluation.checkpoint_path)
     start = time.time()
@@ -191,14 +191,14 @@ def _with_local_variables(scaffold: tf.compat.v1.train.Scaffold
 
 def _counted(updates: Sequence[tf.Operation | Tensor],
              stops: Sequence[tf.compat.v1.train.SessionRunHook]) -> list[tf.Operation | Tensor]:
-    """Returns the updates of a step, with the count of steps, which hooks that stop read."""
+    """Returns the updates of a step, with the count of steps, which hooks that stop fetch."""
     step = tf_evaluation._get_or_create_eval_step()
     updates = [*updates, tf.compat.v1.assign_add(step, 1, use_locking=True)]
     with tf.control_dependencies(updates):
         completed = tf.identity(step.read_value())
     for hook in stops:
         hook._set_evals_completed_tensor(completed)
-    return updates
+    return [*updates, completed]
 
 
 def _write_summaries(evaluation: Evaluation, results: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as client_session
 from tensorflow.python.training import session_manager
 
+from tpu_estimator_embedding.estimator.ready_ops import add_ready_ops
 from tpu_estimator_embedding.types import Structure, Tensor
 
 _CALLING_THREAD = -1  # as RunOptions.inter_op_thread_pool
@@ -74,26 +75,41 @@ class _Measured:
 
     Waking other threads and being woken by them takes longer than the ops of a small step. The
     first calls are timed to decide. Larger steps may gain from ops that run at the same time.
+
+    Making the other callable takes as long as hundreds of small steps, because TensorFlow optimizes
+    the whole graph again. So it waits until the steps have taken as long: many will follow then.
     """
 
     def __init__(self, make: Callable[[Threads], Callable[[], list[Any]]]):
         """Takes what makes the callable of a step."""
         self._make = make
+        start = time.perf_counter()
         self._run = make(Threads.SESSION)
+        self._seconds_left = time.perf_counter() - start
         self._num_timed = 0
         self._fastest = float("inf")
+        self._is_decided = False
 
     def __call__(self) -> list[Any]:
         """Runs the targets; returns the fetches."""
-        if self._num_timed == _NUM_TIMED:
+        if self._is_decided:
             return self._run()
         start = time.perf_counter()
         values = self._run()
-        self._fastest = min(self._fastest, time.perf_counter() - start)
-        self._num_timed += 1
-        if self._num_timed == _NUM_TIMED and self._fastest < _SHORT_SECONDS:
-            self._run = self._make(Threads.CALLER)
+        self._note(time.perf_counter() - start)
         return values
+
+    def _note(self, seconds: float) -> None:
+        """Takes the time of a call, and decides once it is known enough."""
+        self._num_timed += 1
+        self._fastest = min(self._fastest, seconds)
+        self._seconds_left -= seconds
+        if self._num_timed < _NUM_TIMED:
+            return
+        is_short = self._fastest < _SHORT_SECONDS
+        self._is_decided = not is_short or self._seconds_left <= 0
+        if self._is_decided and is_short:
+            self._run = self._make(Threads.CALLER)
 
 
 class StepSession(tf.compat.v1.Session):
@@ -110,6 +126,7 @@ class StepSession(tf.compat.v1.Session):
         super().__init__(target, graph=graph, config=config)
         self._repeated_leaves: dict[int, object] = {}  # by id; kept, so that no other gets the id
         self._repeated: dict[Hashable, Callable[[], Structure]] = {}
+        self._measured: dict[Hashable, Callable[[], list[Any]]] = {}  # by names of fetches, targets
         self.num_runs = 0.0
 
     def run(self, fetches: Structure, feed_dict: Mapping[Tensor, object] | None = None,
@@ -131,6 +148,27 @@ class StepSession(tf.compat.v1.Session):
         self.num_runs = math.nan
         return super().make_callable(*args, **kwargs)
 
+    def measured(self, fetches: Sequence[Tensor], targets: Structure) -> Callable[[], list[Any]]:
+        """Returns what `made_callable` does with `Threads.MEASURED`, one for equal arguments.
+
+        The order of fetches may differ.
+        """
+        elements = [self.graph.as_graph_element(target) for target in tf.nest.flatten(targets)]
+        names = sorted({fetch.name for fetch in fetches})
+        of_ops = sorted({getattr(element, "op", element).name for element in elements
+                         if element.name not in names})
+        key = tuple(names), tuple(of_ops)
+        if key not in self._measured:
+            self._measured[key] = made_callable(
+                self, [self.graph.get_tensor_by_name(name) for name in names],
+                [self.graph.get_operation_by_name(name) for name in of_ops],
+                threads=Threads.MEASURED)
+        run = self._measured[key]
+        positions = [names.index(fetch.name) for fetch in fetches]
+        if positions == [*range(len(names))]:
+            return run
+        return lambda: [*map(run().__getitem__, positions)]
+
     def _key(self, nest: Structure) -> Hashable | None:
         """Returns what identifies the nest; None if it has other leaves than fetches."""
         if type(nest) is dict:
@@ -151,7 +189,7 @@ class StepSession(tf.compat.v1.Session):
         handler = client_session._FetchHandler(self.graph, nest, {})
         if not handler.fetches() and not handler.targets():
             return lambda: handler.build_results(self, [])
-        run = made_callable(self, handler.fetches(), handler.targets(), threads=Threads.MEASURED)
+        run = self.measured(handler.fetches(), handler.targets())
         positions = handler.build_results(self, list(range(len(handler.fetches()))))
         build = _builder(positions)
         return lambda: build(run())
@@ -278,6 +316,8 @@ class StepSessionCreator(tf.compat.v1.train.SessionCreator):
     @functools.cached_property
     def _manager(self) -> StepSessionManager:
         scaffold = self._scaffold
+        if not tf.compat.v1.get_default_graph().finalized:  # else an earlier creator has added them
+            add_ready_ops()
         of_program = scaffold.local_init_op
         local_init_op = None if of_program is None else reach_local_variables(of_program)
         scaffold.finalize()  # also the graph

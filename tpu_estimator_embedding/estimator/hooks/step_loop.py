@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength
-from tpu_estimator_embedding.estimator.hooks.session_start import add_ready_ops
-from tpu_estimator_embedding.estimator.step_session import Threads, made_callable
+from tpu_estimator_embedding.estimator.step_session import StepSession, Threads, made_callable
 from tpu_estimator_embedding.types import Structure, Tensor
 
 _SECONDS_BETWEEN_NOTES = 60
@@ -59,7 +58,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
 
     def __init__(self, length: LoopLength, steps: Steps, feed: StepFeed, *,
                  host_calls: Sequence[tf.compat.v1.train.SessionRunHook] = (),
-                 host_call_every_n_steps: int = 1,
+                 host_call_every_n_steps: int = 1, fetches_values: bool = False,
                  is_stopping: Callable[[], bool] = lambda: False):
         """Makes the hook.
 
@@ -69,6 +68,8 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
             feed: feeds the steps.
             host_calls: hooks that fetch the host calls.
             host_call_every_n_steps: they run in steps that are multiples of it, from 0.
+            fetches_values: whether every step fetches the values that the session's run does. Then
+                the last one needs no callable of its own, if hooks fetch no others.
             is_stopping: whether to end the loop.
         """
         self._length = length
@@ -76,6 +77,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         self._feed = feed
         self._host_calls = host_calls
         self._every_n_steps = host_call_every_n_steps
+        self._fetches_values = fetches_values
         self._is_stopping = is_stopping
         self._run_step: Callable[[bool], bool] | None = None
         self._noted_at = 0.0
@@ -83,11 +85,10 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
             host_calls and host_call_every_n_steps != 1)
 
     def begin(self) -> None:
-        """Begins the host calls; the session waits for all variables that exist then."""
+        """Begins the host calls."""
         self._counter = tf.identity(self._steps.counter())
         for hook in self._host_calls:
             hook.begin()
-        add_ready_ops()
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
@@ -157,14 +158,16 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
 
         The function returns whether input for another step is ready.
         """
-        session, left = run_context.session, self._feed.steps_left
-        fetches = run_context.original_args.fetches
+        session: StepSession = run_context.session
         calls = self._calls(run_context)
+        elements = [session.graph.as_graph_element(fetch)
+                    for fetch in tf.nest.flatten(run_context.original_args.fetches)]
+        values = [element for element in elements if isinstance(element, tf.Tensor)]
+        fetches = [self._feed.steps_left, *(values if self._fetches_values else ())]
 
         @functools.cache  # optimizing a graph takes long, and a loop of one step runs neither
         def step(is_call_due: bool) -> Callable[[], list[Any]]:
-            return made_callable(session, [left], [fetches, calls] if is_call_due else fetches,
-                                 threads=Threads.MEASURED)
+            return session.measured(fetches, [elements, calls] if is_call_due else elements)
 
         return lambda is_call_due: bool(step(is_call_due)()[0])
 

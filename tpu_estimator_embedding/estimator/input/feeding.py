@@ -131,6 +131,7 @@ class InputFeed(tf.compat.v1.train.SessionRunHook):
         self._num_runs = 0.0
         self._has_news = threading.Event()  # released for every step, and at the end
         self._is_over = threading.Event()
+        self._is_closed = False  # because the input ended
         self._error: Exception | None = None
 
     def after_create_session(self, session: StepSession, coord: tf.train.Coordinator) -> None:
@@ -138,6 +139,7 @@ class InputFeed(tf.compat.v1.train.SessionRunHook):
         session.run(self._feeding.start)
         self._num_waiting = made_callable(session, [self._size], threads=Threads.CALLER)
         self._is_over.clear()
+        self._is_closed = False
         self._error = None
         self._left = 0
         feeder = _start(self._feed, session, coord)
@@ -200,6 +202,7 @@ class InputFeed(tf.compat.v1.train.SessionRunHook):
             if not coord.should_stop():  # otherwise the queue was closed during the enqueue
                 self._error = readable(error)
                 self._run_if_open(session, self._finish)
+                self._is_closed = not self._looks_ahead
         finally:
             self._stop_waiting()
 
@@ -212,18 +215,28 @@ class InputFeed(tf.compat.v1.train.SessionRunHook):
             coord.wait_for_stop(self._sleep_secs)
 
     def _end(self, session: tf.compat.v1.Session) -> None:
-        steps = session.run(self._feeding.steps_fed)
-        self._log_dropped(session, steps)
-        if not steps:
+        """Says what the input has left over, and marks its end."""
+        counters = [self._feeding.steps_fed, self._reader.batches_read]
+        read = [counter for counter in counters if counter is not None]
+        # In one run, because TensorFlow optimizes the whole graph for each. But marking the end for
+        # a reader that looks ahead waits for room.
+        values, _ = session.run([read, [] if self._looks_ahead else self._finish])
+        self._is_closed = not self._looks_ahead
+        self._log_dropped(*values)
+        if not values[0]:
             tf.compat.v1.logging.warning(
                 "tpu_estimator_embedding: the input ended before the first step. Where batches "
                 "drop their remainder, it must have at least as many samples as one batch.")
-        self._run_if_open(session, self._finish)
+        if self._looks_ahead:
+            self._run_if_open(session, self._finish)
 
     def _cancel_when_stopped(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator,
                              feeder: threading.Thread) -> None:
         coord.wait_for_stop()
         self._stop_waiting()
+        if self._is_closed:  # nothing waits for the queue
+            feeder.join(_GRACE_SECS)
+            return
         self._run_if_open(session, self._feeding.stop)
         self._let_finish(session, feeder)
         self._run_if_open(session, self._cancel)
@@ -250,11 +263,9 @@ class InputFeed(tf.compat.v1.train.SessionRunHook):
         self._is_over.set()
         self._has_news.set()
 
-    def _log_dropped(self, session: tf.compat.v1.Session, steps: int) -> None:
-        if self._reader.batches_read is None:
-            return
-        dropped = (session.run(self._reader.batches_read)
-                   - steps * self._reader.batches_per_step)
+    def _log_dropped(self, steps: int, batches: int | None = None) -> None:
+        """Warns of batches that were read and are in no step; None if they are not counted."""
+        dropped = 0 if batches is None else batches - steps * self._reader.batches_per_step
         if dropped:
             tf.compat.v1.logging.warning(
                 "tpu_estimator_embedding: %d batch(es) at the end of the input could not fill "
