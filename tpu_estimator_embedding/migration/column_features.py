@@ -15,9 +15,8 @@ from typing import Any
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.effects import text_of
 from tpu_estimator_embedding.migration.names import OWN, Names
-from tpu_estimator_embedding.migration.node_search import dotted
+from tpu_estimator_embedding.migration.node_search import dotted, shown, text_of
 
 # Ids of all of these are looked up as they are: a TPU applies no hash and no vocabulary.
 _CATEGORICAL = tuple(f"feature_column.categorical_column_with_{kind}" for kind in (
@@ -69,7 +68,7 @@ def columns_of(node: cst.BaseExpression, names: Names, local: Mapping[
     columns = [found] if isinstance(found, Column) else found
     if not isinstance(columns, list) or not columns or not all(
             isinstance(one, Column) and (one.is_embedding or one.size) for one in columns):
-        raise UnknownColumnsError(f"`{text_of(node)[:60]}` is not a list of TPU embedding "
+        raise UnknownColumnsError(f"`{shown(node)}` is not a list of TPU embedding "
                                   "columns and numeric columns")
     return sorted(columns, key=lambda column: column.name)
 
@@ -91,7 +90,7 @@ class _Columns:
         """Returns the value of an expression: a column, a constant, or a list or dict of some."""
         self._depth += 1
         if self._depth > 50:
-            raise UnknownColumnsError(f"`{text_of(node)[:60]}` refers to itself")
+            raise UnknownColumnsError(f"`{shown(node)}` refers to itself")
         try:
             return self._value(node, local)
         finally:
@@ -240,7 +239,7 @@ class _Columns:
             if isinstance(small, cst.Assign) and len(small.targets) == 1:
                 local |= self._assigned(small.targets[0].target, small.value, local)
             elif not (isinstance(small, cst.Expr) and isinstance(small.value, cst.SimpleString)):
-                raise UnknownColumnsError(f"`{text_of(statement).strip()[:60]}` of `{name}` is "
+                raise UnknownColumnsError(f"`{shown(statement)}` of `{name}` is "
                                           "not an assignment")
         raise _unknown(call)
 
@@ -255,7 +254,7 @@ class _Columns:
                  if isinstance(one, cst.Element) and isinstance(one.value, cst.Name)]
         found = self.value(value, local) if names else None
         if not isinstance(found, list) or not len(names) == len(elements) == len(found):
-            raise UnknownColumnsError(f"`{text_of(target)[:60]} = {text_of(value)[:60]}` is "
+            raise UnknownColumnsError(f"`{shown(target)} = {shown(value)}` is "
                                       "not an assignment to names of as many columns")
         return dict(zip(names, found, strict=True))
 
@@ -283,5 +282,5 @@ class _Columns:
 
 
 def _unknown(node: cst.CSTNode) -> UnknownColumnsError:
-    return UnknownColumnsError(f"`{text_of(node).strip()[:60]}` is not known in full: write the "
+    return UnknownColumnsError(f"`{shown(node)}` is not known in full: write the "
                                "columns as constants, lists and assignments")

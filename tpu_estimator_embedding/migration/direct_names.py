@@ -14,7 +14,7 @@ from typing import Any
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.effects import SPEC, Problem, text_of
+from tpu_estimator_embedding.migration.effects import SPEC, Problem
 from tpu_estimator_embedding.migration.import_statements import with_import
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
@@ -23,6 +23,7 @@ from tpu_estimator_embedding.migration.node_search import (
     last_word,
     module_of,
     nodes_of,
+    text_of,
 )
 from tpu_estimator_embedding.migration.source_file import Edit, SourceFile
 from tpu_estimator_embedding.migration.targets import PACKAGE

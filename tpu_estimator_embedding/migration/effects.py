@@ -25,6 +25,8 @@ from tpu_estimator_embedding.migration.node_search import (
     find_all,
     holds,
     last_word,
+    shown,
+    text_of,
 )
 
 SPEC = "TPUEstimatorSpec"
@@ -131,7 +133,7 @@ class Effects(cst.CSTVisitor):
                 is_one = index >= place if given.keyword is None else (
                     given.keyword.value == known_effects.ACTIVITY_REGULARIZER)
                 if is_one and not matchers.matches(given.value, matchers.Name("None")):
-                    self._add(given, "TEE409", f"`{text_of(given).rstrip(', ')[:60]}`: its loss is "
+                    self._add(given, "TEE409", f"`{shown(given)}`: its loss is "
                               "not in the collection of TF2. Leave it out, and add to the loss the "
                               "regularizer of the layer's output, divided by the size of the batch")
 
@@ -264,7 +266,7 @@ class Effects(cst.CSTVisitor):
             self._add(node, "TEE409", "`params['batch_size']` of TPUEstimator, which TF2 passes "
                       "only to the input_fn: use the shape of a feature")
         elif text == "batch_size":
-            self._add(node, "TEE410", f"'batch_size' of `{text_of(of)[:60]}`: if these are params "
+            self._add(node, "TEE410", f"'batch_size' of `{shown(of)}`: if these are params "
                       "of TPUEstimator, TF2 passes it only to the input_fn")
 
     def _target(self, target: cst.BaseExpression) -> None:
@@ -416,7 +418,7 @@ class Effects(cst.CSTVisitor):
 
     def _by_name(self, call: cst.Call, name: str) -> None:
         if name == "getattr" and call.args and self._names.paths(call.args[0].value):
-            self._add(call, "TEE410", f"`{text_of(call)[:60]}`: write the name out")
+            self._add(call, "TEE410", f"`{shown(call)}`: write the name out")
         elif name in self._names.functions:
             return  # which `visit_Name` follows
         elif name in self._names.classes:
@@ -495,8 +497,3 @@ def _values(function: cst.FunctionDef, name: str) -> list[cst.BaseExpression]:
     return [line.value for line in find_all(function.body, cst.Assign)
             if any(isinstance(target.target, cst.Name) and target.target.value == name
                    for target in line.targets)]
-
-
-def text_of(node: cst.CSTNode) -> str:
-    """Returns the text of a node in one line."""
-    return " ".join(cst.Module([]).code_for_node(node).split())

@@ -13,7 +13,7 @@ from tpu_estimator_embedding.migration.constructor_arguments import (
     REPORTED,
     Argument,
 )
-from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.known_effects import STATE_OF_GRAPH
 from tpu_estimator_embedding.migration.names import OWN, Names
 from tpu_estimator_embedding.migration.node_search import (
@@ -22,6 +22,8 @@ from tpu_estimator_embedding.migration.node_search import (
     dotted,
     find_all,
     last_word,
+    shown,
+    text_of,
 )
 
 _EMPTY = ("None", "[]", "()")
@@ -146,7 +148,7 @@ def _unknown_specs(call: cst.Call, names: Names) -> list[Problem]:
               if (argument.keyword.value if argument.keyword else name) != "estimator"]
     made = {target.value: value for target, value in names.values.items()
             if isinstance(target, cst.Name)}
-    return [Problem(value, "TEE404", f"`{text_of(value)[:60]}` of `train_and_evaluate`: make it "
+    return [Problem(value, "TEE404", f"`{shown(value)}` of `train_and_evaluate`: make it "
                     "with TrainSpec or EvalSpec of tpu_estimator_embedding.trainer")
             for value in values
             for spec in [made.get(value.value) if isinstance(value, cst.Name) else value]
@@ -176,7 +178,7 @@ def _of_constructor(call: cst.Call) -> list[Problem]:
             found.append(Problem(given, "TEE408", f"`{text_of(given)}` of {name} is not known"))
         elif argument.fate == REPORTED and not _is_harmless(given.value, argument):
             code = "TEE404" if key == "warm_start_from" else "TEE408"
-            found.append(Problem(given, code, f"`{key}={text_of(given.value)[:60]}` of {name}: "
+            found.append(Problem(given, code, f"`{key}={shown(given.value)}` of {name}: "
                                  f"{argument.text}"))
     return found
 
@@ -200,13 +202,13 @@ def _of_method(call: cst.Call, names: Names) -> list[Problem]:
     for index, given in enumerate(call.args if order else ()):
         key = given.keyword.value if given.keyword else order[index] if index < len(order) else ""
         if given.star or key not in order:
-            found.append(Problem(given, "TEE404", f"`{text_of(given)[:60]}` of `{name}`: "
+            found.append(Problem(given, "TEE404", f"`{shown(given)}` of `{name}`: "
                                  "arguments that the tool does not see or know"))
         elif key == "input_fn" and "config" in _parameters(given.value, names):
-            found.append(Problem(given, "TEE404", f"`config` of `{text_of(given.value)[:60]}`: "
+            found.append(Problem(given, "TEE404", f"`config` of `{shown(given.value)}`: "
                                  "Trainer gives an input_fn params and mode only"))
         elif key == "input_fn" and (read := _state_read(given.value, names)):
-            found.append(Problem(given, "TEE409", f"`{text_of(given.value)[:60]}` reads `{read}`, "
+            found.append(Problem(given, "TEE409", f"`{shown(given.value)}` reads `{read}`, "
                                  "which exists only in the graph of a step: Trainer calls an "
                                  "input_fn outside of that graph; pass what it needs in params"))
         elif key == "exporters" and text_of(given.value) not in _EMPTY:

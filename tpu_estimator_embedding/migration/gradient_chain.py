@@ -33,13 +33,14 @@ from tpu_estimator_embedding.migration.assignments import (
     parameters,
     targets_of,
 )
-from tpu_estimator_embedding.migration.effects import is_pure_name, text_of
+from tpu_estimator_embedding.migration.effects import is_pure_name
 from tpu_estimator_embedding.migration.known_effects import is_random
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
     dotted,
     find_all,
     holds,
+    text_of,
     variables_in,
 )
 

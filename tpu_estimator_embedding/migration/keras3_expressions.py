@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Mapping
 import libcst as cst
 
 from tpu_estimator_embedding.migration.column_features import UnknownColumnsError, columns_of
-from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.forward_rewrite import takes_columns_at_once
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, shown, text_of
 
 CODE = "TEE402"
 REQUIRED = None
@@ -244,7 +244,7 @@ class Translator:
             return self._subscript(node)
         if isinstance(node, cst.Call):
             return self._call(node)
-        raise UntranslatedError(node, f"`{text_of(node)[:60]}` has no counterpart known in full")
+        raise UntranslatedError(node, f"`{shown(node)}` has no counterpart known in full")
 
     def arguments(self, call: cst.Call, op: Op) -> dict[str, cst.BaseExpression | None]:
         """Returns argument -> its value, None where it is left out.
@@ -267,7 +267,7 @@ class Translator:
             if value is None and default is REQUIRED:
                 raise UntranslatedError(call, f"`{text_of(call.func)}` without `{key}`")
             if value is not None and key in op.fixed and text_of(value) not in (default, "None"):
-                raise UntranslatedError(value, f"`{key}={text_of(value)[:60]}` of "
+                raise UntranslatedError(value, f"`{key}={shown(value)}` of "
                                         f"`{text_of(call.func)}` has no counterpart")
         return given
 
@@ -370,7 +370,7 @@ class Translator:
             if isinstance(part, cst.FormattedStringExpression):
                 self.text(part.expression)
                 if find_all(part.expression, cst.Call, cst.Attribute) or part.format_spec:
-                    raise UntranslatedError(node, f"`{text_of(node)[:60]}` is not known in full")
+                    raise UntranslatedError(node, f"`{shown(node)}` is not known in full")
         return text_of(node)
 
     def _dense(self, given: Mapping[str, cst.BaseExpression | None]) -> str:
@@ -379,7 +379,7 @@ class Translator:
         if activation is not None and text_of(activation) != "None":
             found = _ACTIVATIONS.get(self._names.of_tensorflow(activation))
             if found is None:
-                raise UntranslatedError(activation, f"the activation `{text_of(activation)[:60]}` "
+                raise UntranslatedError(activation, f"the activation `{shown(activation)}` "
                                         "is not known")
             parts.append(f"activation={found}")
         parts += self._named(given, "use_bias")
@@ -406,7 +406,7 @@ class Translator:
             if training is None or text_of(training) == "False":
                 call += ", training=False"
             elif not self._is_training(training):
-                raise UntranslatedError(training, f"`training={text_of(training)[:60]}` is not "
+                raise UntranslatedError(training, f"`training={shown(training)}` is not "
                                         "known to be true in training only")
         return f"keras.layers.{kind}({', '.join(parts)})({call})"
 
@@ -427,7 +427,7 @@ class Translator:
         name = self._names.of_tensorflow(call.func if call else node)
         found = _INITIALIZERS.get(name.removeprefix("initializers."))
         if found is None or call is None:
-            raise UntranslatedError(node, f"the initializer `{text_of(node)[:60]}` is not known")
+            raise UntranslatedError(node, f"the initializer `{shown(node)}` is not known")
         kind, order = found
         given = self.arguments(call, Op(dict.fromkeys(order, "None"), ""))
         texts = {key: self.text(value) for key, value in given.items() if value is not None}

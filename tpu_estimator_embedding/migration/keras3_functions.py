@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.keras3_expressions import (
     CODE,
     LAYERS,
@@ -28,7 +28,13 @@ from tpu_estimator_embedding.migration.keras3_expressions import (
 )
 from tpu_estimator_embedding.migration.model_fn_parts import arguments_of_spec
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all, variables_in
+from tpu_estimator_embedding.migration.node_search import (
+    dotted,
+    find_all,
+    shown,
+    text_of,
+    variables_in,
+)
 
 TRAIN, EVAL, PREDICT = "TRAIN", "EVAL", "PREDICT"
 _ALL = frozenset((TRAIN, EVAL, PREDICT))
@@ -193,10 +199,10 @@ class _Functions:
             small.targets) == 1 else getattr(small, "target", None)
         value = getattr(small, "value", None)
         if not isinstance(target, cst.Name) or not isinstance(value, cst.BaseExpression):
-            self._problem(small, f"`{text_of(small)[:60]}`: only `name = ...` has a counterpart")
+            self._problem(small, f"`{shown(small)}`: only `name = ...` has a counterpart")
             return modes
         if isinstance(small, cst.AugAssign):
-            self._problem(small, f"`{text_of(small)[:60]}`: write `{target.value} = ...`")
+            self._problem(small, f"`{shown(small)}`: write `{target.value} = ...`")
             return modes
         if self._is_training(value):
             self._training.add(target.value)
@@ -428,7 +434,7 @@ class _Functions:
         call = element.value
         name = self._names.of_tensorflow(call.func) if isinstance(call, cst.Call) else ""
         if not isinstance(element, cst.DictElement) or name not in _METRICS:
-            raise UntranslatedError(call, f"the metric `{text_of(call)[:60]}` has no counterpart: "
+            raise UntranslatedError(call, f"the metric `{shown(call)}` has no counterpart: "
                                     f"those that have one are {', '.join(_METRICS)}")
         assert isinstance(call, cst.Call)
         op, kind, update = _METRICS[name]

@@ -3,7 +3,7 @@
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.forward_rewrite import (
     COLUMN_LAYERS,
     INPUT_LAYER,
@@ -16,7 +16,7 @@ from tpu_estimator_embedding.migration.forward_rewrite import (
 )
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import calls_of, dotted, find_all
+from tpu_estimator_embedding.migration.node_search import calls_of, dotted, find_all, shown
 
 # Functions of `tf.keras.layers`, and in capitals classes, without variables.
 _MERGES = ("add", "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract")
@@ -59,7 +59,7 @@ def _column_layers(module: cst.Module, names: Names, callables: Callables) -> li
     calls = find_all(module, cst.Call)
     at_once = {call.func for call in calls if column_layer(call, callables)
                and takes_columns_at_once(call)}
-    return [Problem(call, "TEE409", f"`{text_of(call)[:60]}` repeats the lookup: write "
+    return [Problem(call, "TEE409", f"`{shown(call)}` repeats the lookup: write "
                     "`Layer(columns)(features)`, which `activations_of` replaces")
             for call in calls if call not in at_once
             and names.of_tensorflow(call.func) in COLUMN_LAYERS]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import libcst as cst
 
 from tpu_estimator_embedding.migration import model_fn_parts, unused_configs
-from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.model_fn_parts import PARAMETERS, NotSplitError
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
@@ -24,6 +24,8 @@ from tpu_estimator_embedding.migration.node_search import (
     find_all,
     holds,
     node_target,
+    shown,
+    text_of,
     variables_in,
 )
 
@@ -160,10 +162,10 @@ class _Search:
     def _partial(self, value: cst.Call, variable: str) -> GivenModelFn:
         first, *others = value.args or [cst.Arg(cst.Name("None"))]
         if not isinstance(first.value, cst.Name):
-            raise NotSplitError(f"`{text_of(value)[:60]}`: give `functools.partial` a function of "
+            raise NotSplitError(f"`{shown(value)}`: give `functools.partial` a function of "
                                 "this module by its name, or give a method without it", value)
         if any(one.star or one.keyword is None for one in others):
-            raise NotSplitError(f"`{text_of(value)[:60]}`: give the arguments of a model_fn by "
+            raise NotSplitError(f"`{shown(value)}`: give the arguments of a model_fn by "
                                 "name", value)
         function = self._function(first.value)
         calls = unused_configs.HarmlessCalls(self._module)
@@ -172,10 +174,10 @@ class _Search:
             assert one.keyword is not None
             name = one.keyword.value
             if name in PARAMETERS:
-                raise NotSplitError(f"`{text_of(one)[:60]}` of `functools.partial`: give it to the "
+                raise NotSplitError(f"`{shown(one)}` of `functools.partial`: give it to the "
                                     "TPUEstimator", one)
             if not variable and not calls.are_all_of(one.value):
-                raise NotSplitError(f"`{text_of(one)[:60]}` of `functools.partial` would be "
+                raise NotSplitError(f"`{shown(one)}` of `functools.partial` would be "
                                     "computed again: assign it to a variable above", one)
             own[name] = f'{variable}.keywords["{name}"]' if variable else text_of(one.value)
         return self._with_own(GivenModelFn(
@@ -189,7 +191,7 @@ class _Search:
         if len(found) != 1 or len(classes) != 1 or not isinstance(owner, cst.Name) or (
                 not self._is_of(owner, classes[0])):
             raise NotSplitError(
-                f"its model_fn is `{text_of(value)[:60]}`, which is not known to be a method of a "
+                f"its model_fn is `{shown(value)}`, which is not known to be a method of a "
                 "class of this module: assign an object of the class to a variable, and pass its "
                 "method", value)
         taken = sorted({*_WRITTEN} & {*self._names.methods})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds nodes and variables in a syntax tree, and replaces nodes.
+"""Finds nodes and variables in a syntax tree, replaces nodes, and shows them in messages.
 
 `libcst.matchers.findall` visits a tree as if to change it, which takes most of the time of a
 rewrite. This reads children, which never change, once for each node.
@@ -16,6 +16,7 @@ Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 
+_LONGEST = 60  # characters of a node in a message
 _NODES_REMEMBERED = 1 << 16  # more than all trees of one large module have
 
 
@@ -154,3 +155,18 @@ def module_of(node: cst.ImportFrom) -> str:
 def reversed_children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
     """Returns the children of a node, the last first."""
     return tuple(reversed(node.children))
+
+
+def text_of(node: cst.CSTNode) -> str:
+    """Returns the text of a node in one line."""
+    return " ".join(cst.Module([]).code_for_node(node).split())
+
+
+def shown(node: cst.CSTNode) -> str:
+    """Returns the text of a node for a message.
+
+    >>> shown(cst.parse_expression("x" * 70))[-6:]
+    'xxx...'
+    """
+    text = text_of(node).rstrip(", ")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST - 3]}..."

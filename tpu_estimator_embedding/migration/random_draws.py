@@ -8,9 +8,15 @@ differs in TF2.
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import calls_of, find_all, last_word
+from tpu_estimator_embedding.migration.node_search import (
+    calls_of,
+    find_all,
+    last_word,
+    shown,
+    text_of,
+)
 from tpu_estimator_embedding.migration.source_file import SourceFile
 
 # Layers that have no initial values, or constant ones.
@@ -53,7 +59,7 @@ def problems(seed: cst.BaseExpression | None, source: SourceFile, names: Names, 
         what = "Keras 3 draws other values from the same seed"
     else:
         return []
-    return [Problem(seed, "TEE411", f"`tf_random_seed={text_of(seed)[:60]}` is kept, but gives "
+    return [Problem(seed, "TEE411", f"`tf_random_seed={shown(seed)}` is kept, but gives "
                     f"different numbers: {what}")]
 
 

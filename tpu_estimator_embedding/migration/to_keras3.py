@@ -22,11 +22,11 @@ from tpu_estimator_embedding.migration import (
 )
 from tpu_estimator_embedding.migration.assignments import parameters
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER
-from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.estimator_uses import METHODS
 from tpu_estimator_embedding.migration.model_fn_given import GivenModelFn
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
-from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.node_search import find_all, shown
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.to_tf2 import EstimatorCall
 
@@ -129,7 +129,7 @@ class Keras3Writer(to_tf2.Writer):
             elif name in _METHODS:
                 odd = [argument for argument in one.args[1:] if argument.keyword is None
                        or argument.keyword.value not in (*_METHODS[name], *_REPORTED)]
-                found += [Problem(argument, "TEE404", f"`{text_of(argument)[:60]}`: "
+                found += [Problem(argument, "TEE404", f"`{shown(argument)}`: "
                                          f"`{name}` of {_TRAINER} has the arguments input_fn, "
                                          f"{', '.join(_METHODS[name])}") for argument in odd]
         return found

@@ -38,7 +38,7 @@ from tpu_estimator_embedding.migration.direct_names import (
     with_direct_names,
     with_names_of_trainer,
 )
-from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.forward_rewrite import (
     ForwardRewrite,
     callables_of,
@@ -54,6 +54,8 @@ from tpu_estimator_embedding.migration.node_search import (
     holds,
     last_word,
     replaced,
+    shown,
+    text_of,
     variables_in,
 )
 from tpu_estimator_embedding.migration.optimizer_slice import (
@@ -496,7 +498,7 @@ class Writer:
 def _computed_twice(config: Mapping[str, cst.BaseExpression],
                     module: cst.Module) -> list[Problem]:
     calls = unused_configs.HarmlessCalls(module)
-    return [Problem(config[name], "TEE404", f"`{name}={text_of(config[name])[:60]}` of RunConfig "
+    return [Problem(config[name], "TEE404", f"`{name}={shown(config[name])}` of RunConfig "
                     "is computed for Trainer again: assign it to a variable above")
             for name in OF_TRAINER if name in config
             and not calls.are_all_of(config[name])]

@@ -27,7 +27,7 @@ from tpu_estimator_embedding.migration.assignments import (
     changed_in,
     innermost,
 )
-from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.gradient_chain import ChangedGradients
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
@@ -36,6 +36,8 @@ from tpu_estimator_embedding.migration.node_search import (
     find_all,
     find_names,
     holds,
+    shown,
+    text_of,
 )
 from tpu_estimator_embedding.migration.train_op_advice import GRADIENTS, OPTIMIZERS
 
@@ -218,7 +220,7 @@ class TrainOp:
             return True
         if not self._makes_updates():
             return len(scopes) == 1
-        self._problem(call, f"`{_short(call)}` runs the updates of one scope, but TF2 runs all: "
+        self._problem(call, f"`{shown(call)}` runs the updates of one scope, but TF2 runs all: "
                       "delete the scope if it contains every normalization")
         return True
 
@@ -278,7 +280,7 @@ class TrainOp:
             name = node.func.value if isinstance(node, cst.Call) and isinstance(
                 node.func, cst.Name) else ""
             self._report_changes(function.body for function in self._names.functions.get(name, ()))
-            self._problem(node, f"the train_op is `{_short(node)}`: the tool knows "
+            self._problem(node, f"the train_op is `{shown(node)}`: the tool knows "
                           "`optimizer.minimize(loss, global_step)` and unmodified pairs of "
                           "`compute_gradients` and `apply_gradients`; "
                           f"{train_op_advice.on_train_op(node, self._names)}")
@@ -303,7 +305,7 @@ class TrainOp:
         elif len(steps) == 1:
             self._follow(steps[0], line)
         else:
-            self._problem(call, f"`{_short(call)}` groups {len(steps)} ops other than UPDATE_OPS, "
+            self._problem(call, f"`{shown(call)}` groups {len(steps)} ops other than UPDATE_OPS, "
                           "and the tool follows one train_op: delete the others; a second "
                           "optimizer, moving averages and counters belong in `train_step` of a "
                           "class derived from Trainer, as the page `training` shows")
@@ -368,8 +370,8 @@ class TrainOp:
                 advice = "delete it" + (
                     f"; {instead} in `transform_gradients` of a class derived from Trainer"
                     if instead else "")
-                self._problem(argument, f"the argument `{_short(argument)}` of "
-                              f"`{_short(call.func)}`: {advice}")
+                self._problem(argument, f"the argument `{shown(argument)}` of "
+                              f"`{shown(call.func)}`: {advice}")
             elif name in known:
                 given[name] = argument.value
         return given
@@ -408,8 +410,8 @@ class TrainOp:
             self._problem(node, "it minimizes no loss that the tool can follow")
         elif not isinstance(loss, cst.Name) or not isinstance(self._loss, cst.Name) or (
                 loss.value != self._loss.value):
-            other = _short(self._loss) if self._loss is not None else "nothing"
-            self._problem(loss, f"`{_short(loss)}` is minimized, and the loss of the spec is "
+            other = shown(self._loss) if self._loss is not None else "nothing"
+            self._problem(loss, f"`{shown(loss)}` is minimized, and the loss of the spec is "
                           f"`{other}`: give both the same variable")
         else:
             self._check_bound_by_lines(loss, "the loss")
@@ -435,7 +437,7 @@ class TrainOp:
             self._computed(node, optimizer, line)
             return
         self._report_changes(line.node for line in self._all)
-        self._problem(node or call, f"the gradients are `{_short(node or call)}`: only the result "
+        self._problem(node or call, f"the gradients are `{shown(node or call)}`: only the result "
                       f"of `compute_gradients`, unmodified or clipped, is known; {GRADIENTS}")
 
     def _computed(self, node: cst.CSTNode | None, optimizer: cst.BaseExpression,
@@ -460,7 +462,7 @@ class TrainOp:
             return False
         if chain.other_uses:
             for use in chain.other_uses:
-                self._problem(use, f"`{_short(use)}` is made of the gradients, and is used here as "
+                self._problem(use, f"`{shown(use)}` is made of the gradients, and is used here as "
                               "well: delete this use; `transform_gradients` of a class derived "
                               "from Trainer has the gradients in TF2")
             return True
@@ -502,7 +504,7 @@ class TrainOp:
             value = statement.value if isinstance(statement, cst.Assign) else None
         if not (isinstance(value, cst.Call) and self._names.of_tensorflow(
                 value.func) in STEP_CALLS):
-            self._problem(node or call, f"`{_short(node or call)}`: the train_op increments no "
+            self._problem(node or call, f"`{shown(node or call)}`: the train_op increments no "
                           "global step that the tool can follow: pass "
                           "`global_step=tf.train.get_global_step()`, which is what Trainer counts")
 
@@ -518,7 +520,7 @@ class TrainOp:
                     f"train.{one}Optimizer" for one in OPTIMIZERS}:
                 self.optimizers.append(MadeOptimizer(place, inside))
             else:
-                self._problem(inside, f"its optimizer is `{_short(inside)}`, which is not one of "
+                self._problem(inside, f"its optimizer is `{shown(inside)}`, which is not one of "
                               "tf.train that the tool knows: "
                               f"{train_op_advice.on_optimizer(inside, self._names)}")
 
@@ -580,8 +582,3 @@ def _mode(node: cst.BaseExpression) -> str | None:
     words = dotted(node)
     return words[-1] if words[-2:-1] == ("ModeKeys",) and words[-1] in (
         "TRAIN", "EVAL", "PREDICT", "INFER") else None
-
-
-def _short(node: cst.CSTNode) -> str:
-    text = text_of(node).rstrip(", ")
-    return text if len(text) <= 60 else text[:57] + "..."
