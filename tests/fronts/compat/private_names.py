@@ -111,6 +111,8 @@ GRAPHS = (
     *_members("tensorflow.python.feature_column.feature_column", "_SharedEmbeddingColumn",
               "_get_sequence_dense_tensor _var_scope_name",
               "looks up sequence columns that Keras's layer does not take"),
+    *_names("tensorflow.python.util._pywrap_util_port", "IsMklEnabled",
+            "doctor says whether oneDNN computes the dense layers"),
     *_names("tensorflow.python.util.deprecation", "silence",
             "--tf1 forwards names that TensorFlow marks as deprecated"),
     *_members("tensorflow.python.training.basic_session_run_hooks", "LoggingTensorHook",

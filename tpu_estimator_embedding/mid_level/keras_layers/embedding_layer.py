@@ -63,6 +63,7 @@ _BY_NAME = {"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimi
 
 
 _NAMES_OF_CARRIER = ("_trap", "tpu_embedding_trap")  # in checkpoints; Keras 2 tracks it twice
+_TRAINED_CARRIER = "_trained_trap"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,17 +126,15 @@ class _EmbeddingLayer(_Layer):
         self._tables = LayerTables(feature_config, _to_optimizer(optimizer),
                                    pipelined=self._settings.pipelined, batch_size=batch_size,
                                    table_multipliers=self._settings.multipliers)
-        is_keras_2 = hasattr(self, "_non_trainable_weights")
         self._trap = self.add_weight(  # the carrier of the tables' gradients
             name="tpu_embedding_trap", shape=(self._tables.carrier_size,), dtype="float32",
             initializer="zeros", trainable=True,
-            **{"experimental_autocast" if is_keras_2 else "autocast": False})
+            **{"experimental_autocast" if self._is_keras_2 else "autocast": False})
         mark(self._trap, self._tables)
         # Keras saves the variables in `weights` to HDF5, and callbacks copy them.
-        if is_keras_2:
+        if self._is_keras_2:
             self._non_trainable_weights.extend(self._tables.variables.values())
         else:
-            self._trained_trap = self._trap  # for checkpoints, see `_trackable_children`
             for name, variable in self._tables.variables.items():
                 variable.path = f"{self.name}/{name.replace('/', ':')}"  # its name in HDF5
 
@@ -149,14 +148,14 @@ class _EmbeddingLayer(_Layer):
     @property
     def variables(self) -> "list[tf.Variable | keras.Variable]":
         """All variables; in Keras 3 including tables and slots, which exports need."""
-        if hasattr(self, "_non_trainable_weights"):
+        if self._is_keras_2:
             return super().variables
         return [*super().variables, *self._tables.variables.values()]
 
     @property
     def weights(self) -> "list[tf.Variable | keras.Variable]":
         """The same as `variables`; `get_weights` and `set_weights` copy them."""
-        if hasattr(self, "_non_trainable_weights"):
+        if self._is_keras_2:
             return super().weights
         return [*super().weights, *self._tables.variables.values()]
 
@@ -260,20 +259,30 @@ class _EmbeddingLayer(_Layer):
         return serving_embedding_lookup(features, weights, tables, serving_config)
 
     # Checkpoints have one zero for the carrier, whose size may change. Optimizers of Keras 3 track
-    # what they train, so their checkpoints contain the carrier itself, too. The attribute
-    # `_trained_trap` lets a layer find it there before the optimizer has tracked it.
+    # what they train, so after a training their checkpoints contain the carrier itself, too. A layer
+    # that is restored before it trains finds it by the second name.
 
     def _trackable_children(self, save_type: str = "checkpoint",
                             **options: Any) -> dict[str, Trackable]:
         children: dict[str, Trackable] = super()._trackable_children(save_type, **options)
-        return children if save_type != "checkpoint" else {
-            name: self._tables.saved_carrier if name in _NAMES_OF_CARRIER else child
-            for name, child in children.items()}
+        if save_type != "checkpoint":
+            return children
+        trained = {_TRAINED_CARRIER: self._trap} if (
+            not self._is_keras_2 and self._tables.has_trained) else {}
+        return {**{name: self._tables.saved_carrier if name in _NAMES_OF_CARRIER else child
+                   for name, child in children.items()}, **trained}
 
     def _lookup_dependency(self, name: str, *args: Any, **options: Any) -> Trackable | None:
+        if name == _TRAINED_CARRIER and not self._is_keras_2:
+            carrier: Trackable = self._trap
+            return carrier
         child: Trackable | None = super()._lookup_dependency(name, *args, **options)
         return child if child is None or name not in _NAMES_OF_CARRIER else (
             self._tables.saved_carrier)
+
+    @property
+    def _is_keras_2(self) -> bool:
+        return hasattr(self, "_non_trainable_weights")
 
     def save_own_variables(self, store: MutableMapping[str, np.ndarray]) -> None:
         """Saves tables and slots."""

@@ -129,6 +129,11 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self._kinds: dict[Kind, _LayerCall] = {}  # their last calls, without ids
 
     @property
+    def has_trained(self) -> bool:
+        """Whether activations were looked up for a training."""
+        return bool(self._kinds)
+
+    @property
     def carrier_size(self) -> int:
         """The number of elements of the carrier."""
         return 2 * SLOTS
