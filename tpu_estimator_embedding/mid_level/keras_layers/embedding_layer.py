@@ -259,8 +259,8 @@ class _EmbeddingLayer(_Layer):
         return serving_embedding_lookup(features, weights, tables, serving_config)
 
     # Checkpoints have one zero for the carrier, whose size may change. Optimizers of Keras 3 track
-    # what they train, so after a training their checkpoints contain the carrier itself, too. A layer
-    # that is restored before it trains finds it by the second name.
+    # what they train, so after a training their checkpoints contain the carrier itself, too. A
+    # layer that is restored before it trains finds it by the second name.
 
     def _trackable_children(self, save_type: str = "checkpoint",
                             **options: Any) -> dict[str, Trackable]:
