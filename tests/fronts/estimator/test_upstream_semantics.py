@@ -65,18 +65,6 @@ def test_queues_feed_training_and_are_warned_of(tmp_path, caplog):
     assert len([record for record in caplog.records if "QueueRunners" in record.message]) == 1
 
 
-def test_sizes_may_differ_from_batch_to_batch(tmp_path):
-    def ragged(params):
-        dataset = tf.data.Dataset.from_generator(
-            lambda: iter([[1, 2, 3], [1], [1, 2]]),
-            output_signature=tf.TensorSpec([None], tf.int64))
-        return dataset.map(lambda ids: {"id": ids})
-
-    estimator = new_estimator(tmp_path)
-    estimator.train(ragged, max_steps=100)
-    assert counts(estimator) == counts_of(1, 2, 3, 1, 1, 2)
-
-
 PROGRAM = """
 import sys
 from tests.fronts.estimator.counting import input_of, new_estimator

@@ -19,17 +19,6 @@ X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
 Y = np.random.default_rng(1).normal(size=8).astype(np.float32)
 
 
-@pytest.fixture(name="session", params=[False, True], ids=["v2 control flow", "v1 control flow"])
-def a_session(request):
-    if request.param:
-        v1.disable_control_flow_v2()
-    try:
-        with tf.Graph().as_default(), v1.Session() as session:
-            yield session
-    finally:
-        v1.enable_control_flow_v2()
-
-
 def run(session, fetches):
     session.run(v1.global_variables_initializer())
     return session.run(fetches)

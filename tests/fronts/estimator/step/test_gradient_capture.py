@@ -36,36 +36,8 @@ def step():
     return v1.train.get_global_step()
 
 
-def clipped(loss):
-    """The clipping that almost every model has; the tables' gradients pass it untouched."""
-    optimizer = descent()
-    gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
-    gradients, _ = tf.clip_by_global_norm(gradients, 1e-3)
-    return optimizer.apply_gradients(zip(gradients, variables, strict=True), global_step=step())
-
-
-def by_hand(loss):
-    variables = v1.trainable_variables()
-    gradients = tf.gradients(loss, variables)
-    return descent().apply_gradients(zip(gradients, variables, strict=True), global_step=step())
-
-
 def in_cross_shard_optimizer(loss):
     return v1.tpu.CrossShardOptimizer(descent()).minimize(loss, global_step=step())
-
-
-def clipped_in_cross_shard_optimizer(loss):
-    optimizer = v1.tpu.CrossShardOptimizer(descent())
-    return optimizer.apply_gradients(
-        [(tf.clip_by_norm(gradient, 1e-3), variable)
-         for gradient, variable in optimizer.compute_gradients(loss)], global_step=step())
-
-
-def two_optimizers(loss):
-    kernels = [variable for variable in v1.trainable_variables() if "kernel" in variable.name]
-    others = [variable for variable in v1.trainable_variables() if "kernel" not in variable.name]
-    return tf.group(descent().minimize(loss, var_list=others),
-                    v1.train.AdamOptimizer(0.1).minimize(loss, step(), var_list=kernels))
 
 
 def keras_get_updates(loss):
@@ -82,17 +54,12 @@ def keras_apply_gradients(loss):
         zip(optimizer.get_gradients(loss, variables), variables, strict=True))
 
 
-def with_regularization(loss):
-    total = loss + tf.add_n([tf.nn.l2_loss(variable) for variable in v1.trainable_variables()])
-    return count(total)
-
-
 def with_gate_gradients(loss):
     return descent().minimize(loss, step(), gate_gradients=v1.train.Optimizer.GATE_GRAPH)
 
 
-WAYS = [count, clipped, by_hand, in_cross_shard_optimizer, clipped_in_cross_shard_optimizer,
-        two_optimizers, keras_get_updates, keras_apply_gradients, with_regularization,
+# Others are in the grammar of tests/programs: clipped, scaled, regularized, by two optimizers.
+WAYS = [count, in_cross_shard_optimizer, keras_get_updates, keras_apply_gradients,
         with_gate_gradients]
 
 

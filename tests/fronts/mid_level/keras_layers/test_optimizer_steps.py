@@ -15,15 +15,9 @@ from tpu_estimator_embedding.mid_level.config.optimizers import SGD, Adagrad
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
-from tpu_estimator_embedding.mid_level.keras_layers.pending_updates import SLOTS
 
 IDS = {"f": tf.constant([1])}
 IS_215 = tf.__version__.startswith("2.15")
-
-
-@pytest.fixture(params=["keras"] if IS_215 else ["keras", "tf_keras"])
-def keras(request):
-    return importlib.import_module(request.param)
 
 
 @pytest.fixture(params=["eager", "function"])
@@ -399,14 +393,6 @@ def test_dropped_layers_are_freed(keras, way):
     gc.collect()
     gc.collect()
     assert table() is None
-
-
-def test_checkpoints_have_one_zero_for_the_carrier(keras, tmp_path):
-    layer = new_layer(keras)
-    path = tf.train.Checkpoint(layer=layer).write(str(tmp_path / "checkpoint"))
-    shapes = [shape for key, shape in tf.train.list_variables(path) if "trap" in key]
-    assert sorted(shapes) == ([[1], [2 * SLOTS]] if keras.__version__ >= "3" else [[1]])
-    tf.train.Checkpoint(layer=new_layer(keras)).read(path).assert_consumed()
 
 
 def test_saved_model_loads_as_a_model_of_keras_2_that_trains_on(keras, tmp_path):
