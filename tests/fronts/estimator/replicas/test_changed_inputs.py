@@ -51,6 +51,11 @@ def popped(features, labels):
     return y * 2
 
 
+def key_added(features, labels):
+    features["a"] = features["x"] + 1  # sorts before all others
+    return features["a"]
+
+
 def cleared(features, labels):
     x = features["x"]
     features.clear()
@@ -75,8 +80,9 @@ def label_forgotten(features, labels):
     return 2 * features["x"]
 
 
-# Others are in the grammar of tests/programs and in programs/found: labels, nests, new keys.
-CHANGES = [in_dictionary, popped, label_forgotten, cleared, exchanged, replaced_by_unrelated]
+# Those of labels and of inner dictionaries are in programs/found.
+CHANGES = [in_dictionary, popped, key_added, label_forgotten, cleared, exchanged,
+           replaced_by_unrelated]
 
 
 def batch():

@@ -36,6 +36,20 @@ def step():
     return v1.train.get_global_step()
 
 
+def clipped(loss):
+    """The clipping that almost every model has; the tables' gradients pass it untouched."""
+    optimizer = descent()
+    gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+    gradients, _ = tf.clip_by_global_norm(gradients, 1e-3)
+    return optimizer.apply_gradients(zip(gradients, variables, strict=True), global_step=step())
+
+
+def by_hand(loss):
+    variables = v1.trainable_variables()
+    gradients = tf.gradients(loss, variables)
+    return descent().apply_gradients(zip(gradients, variables, strict=True), global_step=step())
+
+
 def in_cross_shard_optimizer(loss):
     return v1.tpu.CrossShardOptimizer(descent()).minimize(loss, global_step=step())
 
@@ -58,8 +72,8 @@ def with_gate_gradients(loss):
     return descent().minimize(loss, step(), gate_gradients=v1.train.Optimizer.GATE_GRAPH)
 
 
-# Others are in the grammar of tests/programs: clipped, scaled, regularized, by two optimizers.
-WAYS = [count, in_cross_shard_optimizer, keras_get_updates, keras_apply_gradients,
+# Others are in the grammar of tests/programs: scaled, regularized, by two optimizers.
+WAYS = [count, clipped, by_hand, in_cross_shard_optimizer, keras_get_updates, keras_apply_gradients,
         with_gate_gradients]
 
 
