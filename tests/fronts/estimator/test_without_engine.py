@@ -153,8 +153,7 @@ def test_dictionary_mode_gives_raw_ids_without_engine(tmp_path):
     assert estimator.get_variable_value("weight") == 3
 
 
-def test_settings_are_logged_once(tmp_path, caplog):
-    with caplog.at_level("INFO", "tensorflow"):
-        new_estimator(tmp_path, use_tpu=False)
-    assert [message for message in caplog.messages if "eval_on_tpu" in message] == [
+def test_settings_are_logged_once(tmp_path, logged):
+    new_estimator(tmp_path, use_tpu=False)
+    assert logged("eval_on_tpu") == [
         "_TPUContext: eval_on_tpu True", "eval_on_tpu ignored because use_tpu is False."]

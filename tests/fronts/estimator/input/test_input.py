@@ -2,7 +2,6 @@
 """Every batch that an input gives is used exactly once, whatever ends the run."""
 
 import concurrent.futures
-import logging
 import threading
 
 import numpy as np
@@ -52,11 +51,10 @@ def test_every_batch_is_trained_on_once(tmp_path, input_mode, num_ids, stop, ste
     assert estimator.get_variable_value("global_step") == steps
 
 
-def test_empty_input_makes_no_step_and_logs_it(tmp_path, caplog):
+def test_empty_input_makes_no_step_and_logs_it(tmp_path, logged):
     estimator = new_estimator(tmp_path)
-    with caplog.at_level(logging.WARNING, logger="tensorflow"):
-        finish(estimator.train, input_of([]), max_steps=5)
-    assert "the input ended before the first step" in caplog.text
+    finish(estimator.train, input_of([]), max_steps=5)
+    assert logged("the input ended before the first step")
     assert counts(estimator) == counts_of()
     assert estimator.get_variable_value("global_step") == 0
     assert finish(list, estimator.predict(input_of([]))) == []
