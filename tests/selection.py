@@ -101,7 +101,7 @@ FRONT_DOORS = {
     "mid_level.TPUEmbedding": "tests/fronts/mid_level/test_tpu_embedding.py::"
                               "test_every_optimizer_and_input_equals_the_oracle",
     "mid_level.TPUEmbeddingV2": "tests/fronts/mid_level/test_tpu_embedding_v2.py::"
-                                "test_every_optimizer_and_input_equals_the_oracle",
+                                "test_every_optimizer_equals_the_oracle",
     "mid_level.TPUEmbeddingV0": "tests/fronts/mid_level/test_tpu_embedding_v0.py::"
                                 "test_lookups_and_gradients_are_those_of_tensorflow",
     "Keras layers": "tests/fronts/mid_level/keras_layers/test_layers_beside_oracle.py::"

@@ -7,16 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from tests.spec.oracle import cut
+from tests.spec.oracle_optimizers import SUFFIXES
 
 v1 = tf.compat.v1
-
-# Optimizer -> what follows the table's name in a TPU's checkpoint, as api documents list it.
-SUFFIXES = {
-    "SGD": [], "Adagrad": ["Adagrad"], "ProximalAdagrad": ["ProximalAdagrad"],
-    "AdagradMomentum": ["AdagradMomentum/Accumulator", "AdagradMomentum/Momentum"],
-    "Adam": ["Adam/m", "Adam/v"], "FTRL": ["Ftrl", "Ftrl_1"],
-    "ProximalYogi": ["ProximalYogi", "ProximalYogi_1"], "Momentum": ["Momentum"],
-    "RMSProp": ["RMSProp/ms", "RMSProp/mom"], "FrequencyEstimator": ["FrequencyEstimator"]}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.fronts.checkpoint.saved import SUFFIXES, save_v1, variables
+from tests.fronts.checkpoint.saved import save_v1, variables
 from tests.spec.optimizer_cases import CASES
-from tests.spec.oracle_optimizers import initial_slots, update_row
+from tests.spec.oracle_optimizers import SUFFIXES, initial_slots, update_row
 from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
 from tpu_estimator_embedding.checkpoint.inspection import RowStatistics

@@ -10,8 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from tests.fronts.checkpoint.saved import SUFFIXES, Saved, assert_same, restore_v1, save_v1
+from tests.fronts.checkpoint.saved import Saved, assert_same, restore_v1, save_v1
 from tests.fronts.checkpoint.test_sparse_core_layout import oracle
+from tests.spec.oracle_optimizers import SUFFIXES
 from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.checkpoint import command, stored_tensor

@@ -4,6 +4,7 @@
 Nor may a thread end in an exception that no test sees.
 """
 
+import logging
 import threading
 
 import pytest
@@ -24,6 +25,13 @@ def no_thread_is_left_or_fails(monkeypatch):
             if thread not in before and not belongs_to_tensorflow(thread)]
     assert not left
     assert not failures
+
+
+@pytest.fixture
+def logged(caplog):
+    """Returns a function that returns the lines with a text that TensorFlow's logger has had."""
+    caplog.set_level(logging.INFO, logger="tensorflow")
+    return lambda text="": [line for line in caplog.messages if text in line]
 
 
 def belongs_to_tensorflow(thread):

@@ -8,9 +8,9 @@ import tensorflow as tf
 from tests.fronts.estimator import columns, counting, linear
 from tests.graphs import ancestors
 from tests.spec.oracle import Optimizer
+from tests.spec.oracle_optimizers import suffixes
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
-    AdagradParameters,
     AdamParameters,
     StochasticGradientDescentParameters,
 )
@@ -18,24 +18,19 @@ from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 BATCH_SIZES = [5, 5, 5, 5, 3]
-CASES = {
-    "SGD": (StochasticGradientDescentParameters(0.05), Optimizer("SGD", 0.05), {}),
-    "Adagrad": (AdagradParameters(0.1, 0.25), Optimizer("Adagrad", 0.1, {
-        "initial_accumulator": 0.25}), {"accumulators": "Adagrad"}),
-    "Adam": (AdamParameters(0.02, 0.75, 0.9, 1e-3), Optimizer("Adam", 0.02, {
-        "beta1": 0.75, "beta2": 0.9, "epsilon": 1e-3}),
-        {"momenta": "Adam/m", "velocities": "Adam/v"}),
-}
+# One that has two slots; test_optimizers.py has all others.
+PARAMETERS = AdamParameters(0.02, 0.75, 0.9, 1e-3)
+OPTIMIZER = Optimizer("Adam", 0.02, {"beta1": 0.75, "beta2": 0.9, "epsilon": 1e-3})
+SLOTS = suffixes("Adam")
 pytestmark = pytest.mark.filterwarnings("ignore:Feature 'd' is dense:UserWarning")
 
 
-def check_against_oracle(tmp_path, spec, activations_of, names, variable_names, case):
+def check_against_oracle(tmp_path, spec, activations_of, names, variable_names):
     """Trains, predicts, and compares everything with the oracle's five steps.
 
     Args:
         variable_names: table -> name of its variable.
     """
-    _, optimizer, slot_names = CASES[case]
     data = linear.random_data(names, BATCH_SIZES)
     estimator = counting.new_estimator(
         tmp_path, linear.new_model_fn(activations_of), spec=spec, batch_size=5)
@@ -43,9 +38,9 @@ def check_against_oracle(tmp_path, spec, activations_of, names, variable_names, 
     first = tf.train.load_checkpoint(str(tmp_path / "model.ckpt-0"))
     expected = linear.LinearOracle(
         names, {table: first.get_tensor(name) for table, name in variable_names.items()},
-        optimizer)
+        OPTIMIZER)
     for table, name in variable_names.items():
-        for slot, suffix in slot_names.items():
+        for slot, suffix in SLOTS.items():
             np.testing.assert_array_equal(
                 first.get_tensor(f"{name}/{suffix}"),
                 expected.tables.tables[table].slots[slot].astype(np.float32))
@@ -57,7 +52,7 @@ def check_against_oracle(tmp_path, spec, activations_of, names, variable_names, 
         wanted = expected.tables.tables[table]
         np.testing.assert_allclose(estimator.get_variable_value(name), wanted.values,
                                    err_msg=table, **compare)
-        for slot, suffix in slot_names.items():
+        for slot, suffix in SLOTS.items():
             np.testing.assert_allclose(
                 estimator.get_variable_value(f"{name}/{suffix}"), wanted.slots[slot],
                 err_msg=f"{table} {slot}", **compare)
@@ -66,23 +61,21 @@ def check_against_oracle(tmp_path, spec, activations_of, names, variable_names, 
                                expected.predict(data), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_steps_with_columns_are_those_of_the_oracle(tmp_path, case):
+def test_steps_with_columns_are_those_of_the_oracle(tmp_path):
     embeddings = columns.new_columns()
-    spec = EmbeddingConfigSpec(list(embeddings.values()), CASES[case][0])
+    spec = EmbeddingConfigSpec(list(embeddings.values()), PARAMETERS)
     check_against_oracle(
         tmp_path, spec, lambda features: columns.apply(embeddings, features), columns.NAMES,
-        columns.variable_names(embeddings), case)
+        columns.variable_names(embeddings))
 
 
-@pytest.mark.parametrize("case", [
-    pytest.param(case, marks=[pytest.mark.smoke] * (case == "Adagrad")) for case in CASES])
-def test_steps_with_dictionaries_are_those_of_the_oracle(tmp_path, case):
+@pytest.mark.smoke
+def test_steps_with_dictionaries_are_those_of_the_oracle(tmp_path):
     names = sorted(linear.FEATURES)
     check_against_oracle(
-        tmp_path, columns.new_dict_spec(CASES[case][0]),
+        tmp_path, columns.new_dict_spec(PARAMETERS),
         lambda features: {name: features[name] for name in names}, names,
-        {name: name for name in linear.TABLES}, case)
+        {name: name for name in linear.TABLES})
 
 
 def test_learning_rate_and_multiplier_see_the_step_before_it_is_counted(tmp_path):

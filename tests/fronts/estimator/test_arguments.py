@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every argument of a TPUEstimator program is tested somewhere: honoured, or refused with advice.
+"""Arguments of TPUEstimator, TPUConfig and RunConfig that no other file is about."""
 
-The table names, for each argument, the test that shows which. An argument that is new in
-the signature fails here until it is in the table.
-"""
-
-import logging
 import time
 
 import pytest
@@ -28,8 +23,7 @@ from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 TPUConfig = upstream.tpu_config.TPUConfig
 V2 = upstream.tpu_config.InputPipelineConfig.PER_HOST_V2
 @pytest.mark.parametrize("dims", [[{"x": [2, 1]}, None], [{"x": None}], [{"x": [1, 1]}, [4]]])
-def test_layout_of_a_replica_changes_no_number(tmp_path, caplog, dims):
-    caplog.set_level(logging.INFO, logger="tensorflow")
+def test_layout_of_a_replica_changes_no_number(tmp_path, logged, dims):
     cores = 4 if len(dims) == 2 and dims[1] else 2
     predicted = []
     for name, options in (("plain", {}), ("cut", {"num_cores_per_replica": cores,
@@ -38,11 +32,9 @@ def test_layout_of_a_replica_changes_no_number(tmp_path, caplog, dims):
         estimator.train(layout_input_fn, steps=3)
         predicted.append(estimator.get_variable_value("dense/kernel"))
     assert predicted[0].tolist() == predicted[1].tolist()
-    messages = [record.getMessage() for record in caplog.records
-                if "it partitions a model" in record.getMessage()]
-    assert messages == [f"tpu_estimator_embedding: num_cores_per_replica={cores} is not used: it "
-                        "partitions a model for the memory of TPU cores, and each replica has one "
-                        "device here."]
+    assert logged("it partitions a model") == [
+        f"tpu_estimator_embedding: num_cores_per_replica={cores} is not used: it partitions a "
+        "model for the memory of TPU cores, and each replica has one device here."]
 
 
 @pytest.mark.parametrize("dims, sentence", [
@@ -77,12 +69,11 @@ def layout_estimator(model_dir, **options):
     return TPUEstimator(model_fn, str(model_dir), config, train_batch_size=4)
 
 
-def test_feed_hook_is_not_used_and_says_so(tmp_path, caplog):
+def test_feed_hook_is_not_used_and_says_so(tmp_path, logged):
     hook = upstream.tpu_estimator.TPUInfeedOutfeedSessionHook
-    with caplog.at_level(logging.WARNING, logger="tensorflow"):
-        new_estimator(tmp_path, config=run_config(TPUConfig(experimental_feed_hook=hook)))
-    [message] = [record.getMessage() for record in caplog.records if "feed_hook" in record.msg]
-    assert "TPUInfeedOutfeedSessionHook" in message and "is not used: there is no infeed" in message
+    new_estimator(tmp_path, config=run_config(TPUConfig(experimental_feed_hook=hook)))
+    [message] = logged("is not used: there is no infeed")
+    assert "feed_hook" in message and "TPUInfeedOutfeedSessionHook" in message
 
 
 @pytest.mark.parametrize("name", ["train_distribute", "eval_distribute"])
@@ -112,13 +103,11 @@ def exporting_model_fn(features, labels, mode, params):
     ({}, [["serve"], ["serve", "tpu"]]), ({"export_to_cpu": False}, [["serve", "tpu"]]),
     ({"export_to_tpu": False}, [["serve"]]),
     ({"export_saved_model_api_version": 2}, [["serve"], ["serve", "tpu"]])])
-def test_export_for_a_tpu_has_its_tags_and_serves(tmp_path, caplog, options, tag_sets):
+def test_export_for_a_tpu_has_its_tags_and_serves(tmp_path, logged, options, tag_sets):
     estimator = new_estimator(tmp_path / "model", exporting_model_fn, **options)
     estimator.train(input_of([0, 0, 3]), max_steps=100)
-    with caplog.at_level(logging.INFO, logger="tensorflow"):
-        exported = estimator.export_saved_model(str(tmp_path / "export"), receive).decode()
-    messages = [record.getMessage() for record in caplog.records
-                if "export_to_tpu" in record.getMessage()]
+    exported = estimator.export_saved_model(str(tmp_path / "export"), receive).decode()
+    messages = logged("export_to_tpu")
     assert len(messages) == (["serve", "tpu"] in tag_sets)
     assert ("tf.saved_model.load needs tags=['serve']" in "".join(messages)) == (len(tag_sets) == 2)
     for tags in tag_sets:
@@ -138,16 +127,14 @@ def test_export_to_nothing_is_refused(tmp_path):
         estimator.export_saved_model(str(tmp_path / "export"), receive)
 
 
-def test_input_sleeps_before_it_starts(tmp_path, caplog):
+def test_input_sleeps_before_it_starts(tmp_path, logged):
     config = run_config(TPUConfig(initial_infeed_sleep_secs=1))
     estimator = new_estimator(tmp_path, config=config)
     before = time.monotonic()
-    with caplog.at_level(logging.INFO, logger="tensorflow"):
-        estimator.train(input_of(range(4)), max_steps=100)
+    estimator.train(input_of(range(4)), max_steps=100)
     assert time.monotonic() - before >= 1
     assert counts(estimator) == counts_of(*range(4))
-    assert [record for record in caplog.records
-            if "because of initial_infeed_sleep_secs" in record.getMessage()]
+    assert logged("because of initial_infeed_sleep_secs")
 
 
 def test_batches_may_be_dealt_out_in_order(tmp_path):

@@ -93,11 +93,7 @@ def test_only_known_values_are_left_out(tmp_path, step):
 
 
 @ASYNC
-def test_a_hook_of_the_program(tmp_path, async_checkpoints, monkeypatch):
-    warnings = []
-    monkeypatch.setattr(tf.compat.v1.logging, "warning",
-                        lambda text, *values: warnings.append(text % values))
-
+def test_a_hook_of_the_program(tmp_path, async_checkpoints, logged):
     class Own(tf.compat.v1.train.CheckpointSaverHook):
         pass
 
@@ -107,7 +103,7 @@ def test_a_hook_of_the_program(tmp_path, async_checkpoints, monkeypatch):
               async_checkpoints=async_checkpoints, checkpoint_at_start=False)
     assert checkpoints_of(tmp_path / "CheckpointSaverHook").keys() == {8, 16, 24}
     assert checkpoints_of(tmp_path / "Own").keys() == {0, 8, 16, 24}
-    assert any("Own, a class of the program, saves" in warning for warning in warnings)
+    assert logged("Own, a class of the program, saves")
 
 
 def test_the_command_line_chooses_what_a_program_does_not_give(monkeypatch):

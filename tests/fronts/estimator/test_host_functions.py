@@ -111,17 +111,6 @@ def test_host_call_writes_summaries_in_every_step(tmp_path):
     assert sorted(value for (tag, _), value in written.items() if tag == "total") == [0.0, 4.0]
 
 
-def test_scaffold_fn_may_bring_its_own_saver(tmp_path):
-    def scaffold_fn():
-        return v1.train.Scaffold(saver=v1.train.Saver(max_to_keep=1))
-
-    estimator = new_estimator(tmp_path, model_fn_of(
-        lambda features: {"scaffold_fn": scaffold_fn}))
-    estimator.train(input_of(range(4)), max_steps=100)
-    assert [path.name for path in tmp_path.glob("*.index")] == ["model.ckpt-2.index"]
-    assert estimator.get_variable_names() == ["counts", "global_step"]
-
-
 def test_summaries_of_the_model_reach_the_event_file(tmp_path):
     def make_spec(features):
         v1.summary.scalar("total", tf.reduce_sum(features["id"]))

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow_estimator import estimator as tf_estimator
 
 from tests.fronts.estimator import columns, linear
-from tests.fronts.estimator.counting import counts, counts_of, input_of, new_estimator, new_spec
+from tests.fronts.estimator.counting import input_of, new_estimator, new_spec
 from tests.fronts.estimator.examples import linear_examples
 from tests.spec.oracle import cut
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
@@ -98,23 +98,6 @@ def test_every_mode_gives_what_one_host_gives(tmp_path, one_host, num_hosts, str
     np.testing.assert_allclose(predicted(estimator), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(served(estimator, tmp_path / "export"), expected,
                                rtol=1e-4, atol=1e-5)
-
-
-def test_tables_of_div_go_on_with_another_number_of_hosts(tmp_path):
-    new_estimator(tmp_path, num_hosts=3).train(input_of(range(8)), max_steps=2)
-    estimator = new_estimator(tmp_path, num_hosts=5)
-    estimator.train(input_of(range(8)), max_steps=4)
-    assert counts(estimator) == counts_of(*range(4), *range(4))
-    assert new_estimator(tmp_path).evaluate(input_of([0, 1]))["loss"] == -4.0
-
-
-def test_tables_of_several_hosts_start_from_those_of_one(tmp_path):
-    source = new_estimator(tmp_path / "source")
-    source.train(input_of([0, 0, 5, 11]), max_steps=100)
-    estimator = new_estimator(tmp_path / "target", num_hosts=3,
-                              warm_start_from=source.model_dir)
-    estimator.train(input_of([11]), max_steps=1)
-    assert counts(estimator) == counts_of(0, 0, 5, 11, 11)
 
 
 def test_mod_evaluates_where_it_is_said_to_run_without_a_tpu(tmp_path):

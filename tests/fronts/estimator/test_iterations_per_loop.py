@@ -191,7 +191,7 @@ def broken_at(step):
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
-@pytest.mark.parametrize("iterations", [2, 3, 100])
+@pytest.mark.parametrize("iterations", [1, 2, 3, 100])
 def test_exception_in_the_input_comes_at_its_step(tmp_path, iterations, pipelined):
     seen = []
     estimator = looping(iterations, tmp_path, model_fn_noting(seen), pipelined=pipelined)

@@ -68,20 +68,6 @@ def subclassed(embeddings, features, rows, x):
     return Tower()(tf.concat([layer(features), rows, x], 1))
 
 
-def v1_layers(embeddings, features, rows, x):
-    """tf.layers, and activations by name."""
-    taken = [features[name] for name in DENSE]
-    for name in DENSE:  # names the tables
-        v1.keras.layers.DenseFeatures(embeddings[name], name=f"take_{name}")(features)
-    net = tf.concat([*taken, rows, x], 1)
-    net = v1.layers.dense(net, UNITS, tf.nn.relu, kernel_initializer=sin_initializer)
-    net = v1.layers.flatten(v1.layers.dropout(net, 0.0, training=True))
-    return v1.layers.dense(net, 1, kernel_initializer=sin_initializer)
-
-
-BUILDS = [column_by_column, all_columns, subclassed, v1_layers]
-
-
 def new_program(build):
     embeddings = columns.new_columns(NAMES, initializer=sin_initializer)
 
@@ -129,7 +115,7 @@ def expected(tmp_path_factory):
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:`tf.layers:UserWarning")
 @pytest.mark.parametrize("build, num_shards", [
-    (column_by_column, None), (column_by_column, 2), (subclassed, None), (v1_layers, None)])
+    (column_by_column, None), (column_by_column, 2), (subclassed, None)])
 def test_every_way_of_building_a_model_learns_the_same(tmp_path, expected, build, num_shards):
     result = run(tmp_path, build, num_shards)
     assert np.std(expected["p"]) > 0.01

@@ -201,19 +201,6 @@ def test_training_stops_early_by_the_evaluations(tmp_path, make_hook, stopped_at
     assert sum(counts(estimator)) == 2 * stopped_at
 
 
-class Explode(v1.train.SessionRunHook):
-    def after_run(self, run_context, run_values):
-        raise RuntimeError("one step was enough")
-
-
-def test_training_that_failed_continues_in_the_same_process(tmp_path):
-    estimator = new_estimator(tmp_path, config=run_config(save_checkpoints_steps=1))
-    with pytest.raises(RuntimeError, match="one step was enough"):
-        finish(estimator.train, input_of(range(8)), max_steps=4, hooks=[Explode()])
-    finish(estimator.train, input_of(range(8)), max_steps=4)
-    assert estimator.get_variable_value("global_step") == 4
-
-
 def test_profile_is_written(tmp_path):
     def profiled_model_fn(features, labels, mode, params):
         return model_fn(features, labels, mode, params)._replace(training_hooks=(

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.fronts.low_level.small_program import SmallProgram, make_engine
+from tests.graphs import ancestors
 from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding.compat.modules import tpu_embedding
 
@@ -190,16 +191,6 @@ def test_step_that_depends_on_activations_is_left_where_it_is():
             {"title": tf.ones([2, 1])}, step)]
     program.run(program.activations, program.sends, program.enqueue)
     assert program.row(3) == 1.0 - 2
-
-
-def ancestors(op):
-    found, to_visit = set(), [op]
-    while to_visit:
-        visited = to_visit.pop()
-        if visited not in found:
-            found.add(visited)
-            to_visit += [*(tensor.op for tensor in visited.inputs), *visited.control_inputs]
-    return found
 
 
 @pytest.mark.usefixtures("control_flow")

@@ -4,10 +4,14 @@
 import numpy as np
 import tensorflow as tf
 
+from tests.spec.optimizer_cases import CASES
 from tpu_estimator_embedding.mid_level.config import optimizers
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.optimizers.registry import rule_named
+
+OPTIMIZERS = {name: case for name, case in CASES.items() if hasattr(optimizers, case.kind)
+              and name != "FTRL, accumulator from 0"}  # which these words refuse
 
 
 def to_optimizer(optimizer):

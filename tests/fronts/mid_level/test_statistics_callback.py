@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """EmbeddingStatisticsCallback: in `fit`, and in custom training loops."""
 
-import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.event_files import events
 from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding.mid_level import SGD, Adagrad, FeatureConfig, TableConfig, TPUEmbedding
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
@@ -22,17 +22,6 @@ IDS = np.array([0, 1, 1, 1, 2, 3, 3, 3])  # two in a batch
 @pytest.fixture(autouse=True, params=["tf", "native"])
 def kernels(request, monkeypatch):
     choose_kernels(request.param, monkeypatch)
-
-
-def events(directory):
-    """Returns tag -> {step: value} of all event files."""
-    found = {}
-    for path in sorted(pathlib.Path(directory).glob("events.*")):
-        for event in tf.compat.v1.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                kind = value.WhichOneof("value")
-                found.setdefault(value.tag, {})[event.step] = getattr(value, kind)
-    return found
 
 
 def table():

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.batches import many_ids, one_id_each, random_gradients, with_holes
-from tests.fronts.mid_level.oracle_configs import to_feature_config, to_input
+from tests.fronts.mid_level.oracle_configs import OPTIMIZERS, to_feature_config, to_input
 from tests.spec.optimizer_cases import CASES
 from tests.spec.oracle import Feature, Optimizer, Oracle, Table
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
@@ -15,9 +15,6 @@ from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 BATCH_SIZE, STEPS = 8, 3
 KINDS = {"dense": "dense", "sparse": "sparse", "ragged": "ragged", "words": "sparse",
          "turns": "ragged"}
-OPTIMIZERS = {name: case for name, case in CASES.items()
-              if case.kind in ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL")
-              and name != "FTRL, accumulator from 0"}  # which these words refuse
 
 
 def new_oracle(optimizer, combiner="mean"):
@@ -166,33 +163,6 @@ def test_inference_looks_up_without_touching_tables():
         for name, values in oracle.activations(batch).items():
             np.testing.assert_allclose(activations[name], values, rtol=1e-5, atol=1e-6)
     check_tables(embedding, oracle, {"rtol": 0, "atol": 0})
-
-
-def test_loop_over_the_iterator_equals_steps():
-    oracle = new_oracle(CASES["Adam"])
-    embedding = TPUEmbedding(to_feature_config(oracle), None)
-    batches = [new_batch(np.random.default_rng(seed), oracle) for seed in range(3)]
-    features = [to_inputs(batch)[0] for batch in batches]
-    dataset = tf.data.Dataset.from_tensors(features[0]).concatenate(
-        tf.data.Dataset.from_tensors(features[1])).concatenate(
-        tf.data.Dataset.from_tensors(features[2]))
-    embedding.build(BATCH_SIZE)
-
-    @tf.function
-    def train(iterator, steps):
-        for _ in tf.range(steps):
-            embedding.enqueue(next(iterator), training=True)
-            with tf.GradientTape() as tape:
-                activations = embedding.dequeue()
-                tape.watch(activations)
-                loss = tf.add_n([tf.reduce_sum(values ** 2) for values in activations.values()])
-            embedding.apply_gradients(tape.gradient(loss, activations))
-
-    train(iter(dataset), 3)
-    for step, batch in enumerate(batches):
-        activations = oracle.activations(batch)
-        oracle.apply(batch, {name: 2 * values for name, values in activations.items()}, step)
-    check_tables(embedding, oracle, {"rtol": 1e-5, "atol": 4e-6})
 
 
 @pytest.mark.parametrize("make", [lambda a, b: [a, (b,)], lambda a, b: {"x": {"y": a}, "z": b}])

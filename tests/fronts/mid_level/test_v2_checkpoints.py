@@ -103,14 +103,6 @@ def test_tables_that_were_not_saved_stay_as_they_are(tmp_path):
     check_equal(case.values(), {**before, **saved.values()})
 
 
-def test_restored_training_continues_alike(saved):
-    case, same = Case(5, num_chips=2), Case(5)
-    for one in (case, same):
-        one.checkpoint.restore(saved[0])
-        one.train()
-    check_equal(case.values(), same.values())
-
-
 def test_checkpoints_of_different_layouts_restore_one_after_another(saved, tmp_path):
     other = Case(1, num_chips=2).train()
     path = other.checkpoint.save(str(tmp_path / "other"))
@@ -252,6 +244,7 @@ def test_preprocess_features_sorts_for_layouts_made_elsewhere():
         TPUEmbeddingV2.preprocess_features(4, *arguments[1:], list(IDS.values()))
 
 
+@pytest.mark.long
 def test_export_needs_no_package(tmp_path):
     case = Case(4).train()
 

@@ -14,11 +14,7 @@ contrib = tf.contrib
 RANDOM = np.random.default_rng(0)
 
 
-@pytest.fixture(autouse=True)
-def session():
-    with tf.Graph().as_default(), v1.Session() as session:
-        v1.set_random_seed(1)
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def elements(session, dataset):

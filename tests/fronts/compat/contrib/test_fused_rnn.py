@@ -16,11 +16,7 @@ INPUTS = RANDOM.normal(size=[5, 3, 2]).astype(np.float32)  # positions, batch, s
 LENGTHS = [5, 2, 0]
 
 
-@pytest.fixture(autouse=True)
-def session():
-    with tf.Graph().as_default(), v1.Session() as session:
-        v1.set_random_seed(1)
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def sigmoid(x):

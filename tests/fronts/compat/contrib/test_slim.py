@@ -19,11 +19,7 @@ IMAGES = RANDOM.normal(1, 2, [4, 5, 5, 3]).astype(np.float32)
 ROWS = RANDOM.normal(1, 2, [6, 3]).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def session():
-    with tf.Graph().as_default(), v1.Session() as session:
-        v1.set_random_seed(1)
-        yield session
+pytestmark = pytest.mark.usefixtures("session")
 
 
 def initialize(session):

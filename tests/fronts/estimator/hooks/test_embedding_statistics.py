@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """EmbeddingStatisticsHook, `run --statistics`, and what every training summarizes."""
 
-import logging
 import pathlib
 import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.event_files import events
 from tests.fronts.estimator import counting
 from tests.kernel_choice import choose_kernels
 from tests.subprocesses import start
@@ -28,17 +27,6 @@ def train(model_dir, hooks=(), ids=IDS, steps=100, **options):
     estimator = counting.new_estimator(model_dir, spec=spec, config=config)
     estimator.train(counting.input_of(ids), steps=steps, hooks=list(hooks))
     return estimator
-
-
-def events(directory):
-    """Returns tag -> {step: value} of all event files."""
-    found = {}
-    for path in sorted(pathlib.Path(directory).glob("events.*")):
-        for event in tf.compat.v1.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                kind = value.WhichOneof("value")
-                found.setdefault(value.tag, {})[event.step] = getattr(value, kind)
-    return found
 
 
 @pytest.mark.usefixtures("kernels")
@@ -67,14 +55,9 @@ def test_numbers_of_every_second_step(tmp_path):
     assert counting.counts(estimator)[:4] == [1.5, 3, 1.5, 3]
 
 
-def test_line_of_the_log(tmp_path, caplog):
-    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)
-    with caplog.at_level(logging.INFO, logger="tensorflow"):
-        tf.compat.v1.get_logger = tf.get_logger
-        tf.get_logger().propagate = True
-        train(tmp_path, [EmbeddingStatisticsHook(4)])
-    tf.get_logger().propagate = False
-    [line] = [message for message in caplog.messages if "tables at step" in message]
+def test_line_of_the_log(tmp_path, logged):
+    train(tmp_path, [EmbeddingStatisticsHook(4)])
+    [line] = logged("tables at step")
     assert line == ("tpu_estimator_embedding: tables at step 4: counts: multiplier 1, learning "
                     "rate 1, gradient norm 2, update 2 of rows, 1 of 2 ids distinct, hottest 3, "
                     "33.3% of rows ever trained")

@@ -11,10 +11,8 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 
 @pytest.fixture(name="lines")
-def lines_about_the_start(caplog):
-    caplog.set_level(logging.INFO, logger="tensorflow")
-    return lambda: [record.getMessage() for record in caplog.records
-                    if " slots (" in record.getMessage()]
+def lines_about_the_start(logged):
+    return lambda: logged(" slots (")
 
 
 def test_slow_start_is_logged_until_it_is_over(tmp_path, monkeypatch, lines):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The batches of each replica, by input mode, and other results of an input_fn."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -11,7 +10,6 @@ from tests.fronts.estimator.counting import (
     counts,
     counts_of,
     new_estimator,
-    new_spec,
     run_config,
 )
 from tests.fronts.estimator.hang import finish
@@ -131,37 +129,3 @@ def test_input_of_every_form(tmp_path, input_fn, num_shards):
     estimator = new_dense(tmp_path, Modes.PER_HOST_V1, num_shards)
     finish(estimator.train, input_fn, max_steps=1)
     assert counts(estimator) == counts_of(1, 2, 3, 4)
-
-
-@pytest.mark.parametrize("num_shards", [None, 2])
-def test_labels_and_nested_features_stand_beside_embeddings(tmp_path, num_shards):
-    """Labels of any depth, given within the features as programs for TPUs did."""
-    def input_fn(params):
-        def to_features(ids):
-            x = tf.cast(ids, tf.float32)
-            return {"id": ids, "labels": x, "more": {"deep": {"x": x, "two": tf.stack(
-                [x, x], 1)}}}
-        return tf.data.Dataset.range(8).batch(4, drop_remainder=True).map(to_features)
-
-    def model_fn(features, labels, mode, params):
-        assert labels is None
-        deep = features["more"]["deep"]
-        size = params["batch_size"]
-        assert [deep["x"].shape.as_list(), deep["two"].shape.as_list()] == [[size], [size, 2]]
-        difference = features["labels"] - deep["x"] + deep["two"][:, 0] - deep["x"]
-        loss = tf.reduce_sum(tf.abs(difference)) - tf.reduce_sum(features["id"])
-        if mode == "infer":
-            return TPUEstimatorSpec(mode, predictions={
-                "count": features["id"], "labels": features["labels"]})
-        return TPUEstimatorSpec(
-            mode, loss=loss, train_op=train_op(loss) if mode == "train" else None)
-
-    estimator = new_estimator(
-        tmp_path, model_fn, batch_size=4, spec=new_spec(),
-        config=run_config(upstream.tpu_config.TPUConfig(num_shards=num_shards)))
-    estimator.train(input_fn, max_steps=100)
-    assert counts(estimator) == counts_of(*range(8))
-    loss = estimator.evaluate(input_fn)["loss"]
-    assert loss == -4.0 / (num_shards or 1)  # the mean over replicas of sums over samples
-    labels = [prediction["labels"] for prediction in estimator.predict(input_fn)]
-    np.testing.assert_array_equal(labels, range(8))

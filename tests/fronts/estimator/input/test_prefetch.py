@@ -20,39 +20,6 @@ from tests.graphs import ancestors
 from tests.kernel_choice import choose_kernels
 
 
-def test_next_batch_is_read_while_a_step_computes(tmp_path):
-    """Every step but the last waits, inside of its computation, for the batch after it."""
-    num_steps = 4
-    read = [threading.Event() for _ in range(num_steps)]
-
-    def input_fn(params):
-        def generate():
-            for step in range(num_steps):
-                read[step].set()
-                yield [2 * step, 2 * step + 1]
-        return tf.data.Dataset.from_generator(
-            generate, output_signature=tf.TensorSpec([2], tf.int64)).map(lambda ids: {"id": ids})
-
-    waited = []
-
-    def wait(step, activations):
-        if step + 1 < num_steps:
-            waited.append(read[step + 1].wait(30))
-        return activations
-
-    def model_fn(features, labels, mode, params):
-        computed = tf.numpy_function(wait, [tf.compat.v1.train.get_global_step(),
-                                            tf.stop_gradient(features["id"])], tf.float32)
-        loss = tf.stop_gradient(tf.reduce_sum(computed)) - tf.reduce_sum(features["id"])
-        with tf.control_dependencies([computed]):
-            return TPUEstimatorSpec(mode, loss=loss, train_op=count(tf.identity(loss)))
-
-    estimator = new_estimator(tmp_path, model_fn)
-    finish(estimator.train, input_fn, max_steps=100)
-    assert waited == [True] * (num_steps - 1)
-    assert counts(estimator) == counts_of(*range(8))
-
-
 def test_next_batch_is_prepared_while_a_step_computes(tmp_path):
     """A batch is asked for once the one before it is prepared and waits in the queue."""
     computing, prepared, waited = threading.Event(), threading.Event(), []

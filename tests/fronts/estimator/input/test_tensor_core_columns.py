@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow_estimator import estimator as tf_estimator
 
 from tests.fronts.estimator.counting import TPUEstimatorSpec
+from tests.fronts.estimator.examples import example_of
 from tests.fronts.estimator.replica_model import (
     V1,
     V2,
@@ -124,23 +125,6 @@ def test_the_optimizer_of_the_model_trains_the_table(tmp_path, combiner, num_rep
     np.testing.assert_allclose(actual, predictions, 1e-4, 1e-5)
 
 
-def test_columns_of_both_kinds_train_side_by_side(tmp_path):
-    """The engine's table has a slot of its optimizer, the other one has none."""
-    columns = [tensor_core_column(), engine_column()]
-    values = []
-    for num_replicas in (1, 2):
-        estimator = new(tmp_path / str(num_replicas), columns, num_replicas)
-        estimator.train(input_fn, max_steps=100)
-        values.append({name: estimator.get_variable_value(name)
-                       for name in estimator.get_variable_names()})
-    big, tiny = "take1/big_embedding/embedding_weights", "take0/tiny_embedding/embedding_weights"
-    assert sorted(values[0]) == ["global_step", tiny, big, f"{big}/Adagrad"]
-    for name, value in values[0].items():
-        np.testing.assert_allclose(values[1][name], value, 1e-6, 1e-6)
-    assert np.abs(values[0][tiny] - 0.5).max() > 0.01
-    assert np.abs(values[0][big] - 0.5).max() > 0.01
-
-
 def test_export_serves_both_kinds(tmp_path):
     estimator = new(tmp_path / "model", [tensor_core_column(), engine_column()])
     estimator.train(input_fn, max_steps=100)
@@ -151,14 +135,8 @@ def test_export_serves_both_kinds(tmp_path):
     serve = tf.saved_model.load(path, ["serve"]).signatures["serving_default"]
     predictions = [prediction["p"] for prediction in estimator.predict(
         lambda params: tf.data.Dataset.from_tensors(features_of()))]
-    examples = [example_of(tiny=ids, big=ids) for ids in SAMPLES]
+    examples = [example_of(tiny=ids, big=ids).SerializeToString() for ids in SAMPLES]
     np.testing.assert_allclose(serve(examples=tf.constant(examples))["p"], predictions, 1e-5, 1e-6)
-
-
-def example_of(**features):
-    return tf.train.Example(features=tf.train.Features(feature={
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-        for name, ids in features.items()})).SerializeToString()
 
 
 def test_combiner_sqrtn_is_refused(tmp_path):

@@ -26,14 +26,6 @@ def absent(monkeypatch):
     return Server(1, free_address())
 
 
-@pytest.fixture
-def lines(monkeypatch):
-    lines = []
-    monkeypatch.setattr(tf.compat.v1.logging, "warning",
-                        lambda text, *args: lines.append(text % args))
-    return lines
-
-
 def test_a_server_computes_what_it_is_asked(present):
     assert present.ask(lambda: tf.constant(2) + 3) == 5
 
@@ -42,42 +34,42 @@ def test_servers_that_do_not_answer_are_found(present, absent):
     assert silent([present, absent]) == [absent]
 
 
-def test_a_trainer_waits_for_its_servers_and_says_for_whom(present, absent, lines, monkeypatch):
+def test_a_trainer_waits_for_its_servers_and_says_for_whom(present, absent, logged, monkeypatch):
     answers = iter([[absent], [absent], []])
     monkeypatch.setattr(servers_module, "silent", lambda servers: next(answers))
     wait_for([present, absent])
-    [line] = lines  # the next one would be due after 30 seconds
+    [line] = logged()  # the next one would be due after 30 seconds
     assert line.endswith(f"waiting for ps 1 ({absent.address}), for 0 s so far: no answer")
 
 
-def test_a_server_that_is_late_is_named_with_the_likely_cause(absent, lines, monkeypatch):
+def test_a_server_that_is_late_is_named_with_the_likely_cause(absent, logged, monkeypatch):
     answers = iter([[absent], []])
     monkeypatch.setattr(servers_module, "silent", lambda servers: next(answers))
     monkeypatch.setattr(servers_module, "_STARTING_SECONDS", 0.0)
     wait_for([absent])
-    [line] = lines
+    [line] = logged()
     assert "no answer. Is it running, at this address of TF_CONFIG?" in line
     assert line.endswith("called tf.estimator.train_and_evaluate.")
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_the_watchdog_says_who_does_not_answer(present, absent, lines, is_there):
+def test_the_watchdog_says_who_does_not_answer(present, absent, logged, is_there):
     watchdog = Watchdog([present] if is_there else [present, absent], seconds=0.2)
     watchdog.start()
-    wait_until(lambda: len(lines) > 1)
+    wait_until(lambda: len(logged()) > 1)
     watchdog.stop()
     ending = "all servers answer" if is_there else f"ps 1 ({absent.address}) does not answer"
-    assert all("no step for" in line and line.endswith(ending) for line in lines)
+    assert all("no step for" in line and line.endswith(ending) for line in logged())
 
 
-def test_the_watchdog_is_quiet_while_there_are_steps(present, lines):
+def test_the_watchdog_is_quiet_while_there_are_steps(present, logged):
     watchdog = Watchdog([present], seconds=0.5)
     watchdog.start()
     for _ in range(50):
         watchdog.after_run(None, None)
         time.sleep(0.02)
     watchdog.stop()
-    assert not lines
+    assert not logged()
 
 
 def wait_until(condition):

@@ -137,13 +137,11 @@ def test_a_step_that_began_before_a_restore_changes_nothing(chief, cluster, tmp_
     assert errors and chief.values(chiefs) == [0, 0]
 
 
-def test_workers_wait_for_the_chief_and_say_so(chief, worker, monkeypatch):
-    lines = []
-    monkeypatch.setattr(v1.logging, "info", lambda text, *args: lines.append(text % args))
+def test_workers_wait_for_the_chief_and_say_so(chief, worker, logged):
     with pytest.raises(tf.errors.DeadlineExceededError,
                        match="Session was not ready after waiting 3 secs. The chief has not"):
         worker.session()
-    assert [line for line in lines if "waiting for the chief to initialize or restore" in line]
+    assert logged("waiting for the chief to initialize or restore")
     chief.session(is_chief=True)
     worker.session().run(worker.train_op)
 

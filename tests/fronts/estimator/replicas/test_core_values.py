@@ -23,17 +23,6 @@ Y = np.random.default_rng(1).normal(size=(16, 3)).astype(np.float32)
 W = np.random.default_rng(2).normal(size=(8, 3)).astype(np.float32)
 
 
-@pytest.fixture(name="session", params=[False, True], ids=["v2 control flow", "v1 control flow"])
-def a_session(request):
-    if request.param:
-        v1.disable_control_flow_v2()
-    try:
-        with tf.Graph().as_default(), v1.Session() as session:
-            yield session
-    finally:
-        v1.enable_control_flow_v2()
-
-
 def enclosing_context():
     """Looks for the context as libraries do."""
     context = v1.get_default_graph()._get_control_flow_context()

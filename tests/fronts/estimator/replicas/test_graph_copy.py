@@ -2,7 +2,6 @@
 """Whatever a model is made of, its copies for further replicas compute what it computes."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tests.fronts.estimator.replica_model import (
@@ -24,14 +23,6 @@ from tests.fronts.estimator.replica_model import (
 NUM_REPLICAS = 4
 
 
-@pytest.fixture(params=["v1", "v2"])
-def control_flow(request):
-    if request.param == "v1":
-        v1.disable_control_flow_v2()
-    yield request.param
-    v1.enable_control_flow_v2()
-
-
 def buckets(features):
     """`[batch]` integers in [0, 4)."""
     return tf.cast(2.0 * (features["x"][:, 0] + 1.0), tf.int64)
@@ -42,12 +33,6 @@ def layers_in_a_keras_model(features, params):
     hidden = tf.keras.layers.Dense(3, "tanh", kernel_initializer=uniform())(given)
     output = tf.keras.layers.Dense(1, kernel_initializer=uniform())(hidden)
     return tf.keras.Model(given, output)(inputs_of(features))[:, 0]
-
-
-def function(features, params):
-    kernel = variable("kernel", [WIDTH])
-    return tf.function(lambda inputs: tf.tanh(tf.linalg.matvec(inputs, kernel)))(
-        inputs_of(features))
 
 
 def function_with_a_branch(features, params):
@@ -66,21 +51,6 @@ def function_with_a_branch(features, params):
     return predict(inputs_of(features))
 
 
-def custom_gradient(features, params):
-    @tf.custom_gradient
-    def halve_gradient(value):
-        return tf.identity(value), lambda upstream: 0.5 * upstream
-
-    return halve_gradient(linear(features, params))
-
-
-def gradient_penalty(features, params):
-    predictions = linear(features, params)
-    (gradient,) = tf.gradients(tf.square(predictions), features["x"])
-    v1.losses.add_loss(tf.reduce_mean(tf.square(gradient)), v1.GraphKeys.REGULARIZATION_LOSSES)
-    return predictions
-
-
 def gathered_variable(features, params):
     rows = variable("rows", [5, 2])
     picked = tf.reduce_sum(tf.gather(rows, buckets(features)), 1)
@@ -93,17 +63,8 @@ def new_lookup_table():
     return tf.lookup.StaticHashTable(initializer, default_value=7.0)
 
 
-def lookup_table(features, params):
-    return linear(features, params) + new_lookup_table().lookup(buckets(features))
-
-
 def lookup_table_in_a_function(features, params):
     return linear(features, params) + tf.function(new_lookup_table().lookup)(buckets(features))
-
-
-def numpy_function(features, params):
-    sines = tf.numpy_function(lambda x: np.sin(x).sum(1), [features["x"]], tf.float32)
-    return linear(features, params) + tf.reshape(sines, [-1])
 
 
 def py_function(features, params):
@@ -116,11 +77,6 @@ def checks_before(features, params):
                tf.debugging.assert_equal(v1.train.get_global_step() >= 0, True)]
     with tf.control_dependencies(checked):
         return linear(features, params)
-
-
-def mapped(features, params):
-    kernel = variable("kernel", [WIDTH])
-    return tf.map_fn(lambda row: tf.tanh(tf.reduce_sum(row * kernel)), inputs_of(features))
 
 
 def nested_loops(features, params):
@@ -157,12 +113,9 @@ def new_counter():
                            use_resource=True)
 
 
-MODELS = {
-    "functions": [layers_in_a_keras_model, function, function_with_a_branch, custom_gradient,
-                  gradient_penalty],
-    "tables and Python": [gathered_variable, lookup_table, lookup_table_in_a_function,
-                          numpy_function, py_function, checks_before],
-}
+# Besides those in the grammar of tests/programs.
+MODELS = [layers_in_a_keras_model, function_with_a_branch, gathered_variable,
+          lookup_table_in_a_function, py_function, checks_before]
 
 
 def sum_of(models):
@@ -176,13 +129,12 @@ def sum_of(models):
     return predict
 
 
-@pytest.mark.parametrize("models", MODELS)
-def test_copies_compute_what_the_model_computes(tmp_path, models):
-    check_replicas_agree(tmp_path, new_model_fn(sum_of(MODELS[models])), [NUM_REPLICAS])
+def test_copies_compute_what_the_model_computes(tmp_path):
+    check_replicas_agree(tmp_path, new_model_fn(sum_of(MODELS)), [NUM_REPLICAS])
 
 
 def test_copies_of_control_flow_compute_what_the_model_computes(tmp_path, control_flow):
-    models = [mapped, nested_loops, branch_on_the_step, waiting]
+    models = [nested_loops, branch_on_the_step, waiting]
     check_replicas_agree(tmp_path, new_model_fn(sum_of(models)), [NUM_REPLICAS])
 
 

@@ -50,13 +50,6 @@ def test_host_call_gets_the_whole_batch_in_every_step(tmp_path, num_replicas, in
                                   replica_model.arrays(3 * BATCH_SIZE)["x"])
 
 
-def test_loss_of_an_evaluation_is_the_mean_over_replicas(tmp_path):
-    results = [new_replicated(tmp_path, new_model_fn(linear), number).evaluate(input_of())
-               for number in (1, 2, 4)]
-    assert_same_values(results[1], results[0])
-    assert_same_values(results[2], results[0])
-
-
 @pytest.mark.parametrize("name", ["eval_metrics", "host_call"])
 def test_scalars_cannot_be_put_together(tmp_path, name):
     def model_fn(features, labels, mode, params):

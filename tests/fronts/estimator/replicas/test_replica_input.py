@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches for replicas: shares of one or one for each, and what is left at the end."""
 
-import logging
 
 import numpy as np
 import pytest
@@ -28,11 +27,9 @@ from tpu_estimator_embedding.estimator.input.input_reader import split_batch
 
 
 @pytest.fixture
-def lines(caplog):
-    """Yields a function that returns the warnings about dropped batches."""
-    with caplog.at_level(logging.WARNING, logger="tensorflow"):
-        yield lambda: [record.getMessage() for record in caplog.records
-                       if record.getMessage().endswith("were dropped.")]
+def lines(logged):
+    """Returns a function that returns the warnings about dropped batches."""
+    return lambda: logged("were dropped.")
 
 
 def trained_steps(tmp_path, num_samples, num_replicas, input_mode, **options):

@@ -13,30 +13,17 @@ from tests.fronts.estimator.replica_model import (
     V1,
     V2,
     assert_same_values,
-    check_replicas_agree,
-    input_of,
-    linear,
-    new_model_fn,
     new_replicated,
-    train,
     uniform,
     v1,
 )
 from tests.subprocesses import start
-from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters, AdamParameters
+from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 
 fc = tf.feature_column
 LENGTH = 3
-
-
-@pytest.fixture
-def control_flow(request):
-    if request.param == "v1":
-        v1.disable_control_flow_v2()
-    yield request.param
-    v1.enable_control_flow_v2()
 
 
 def new_columns():
@@ -140,58 +127,6 @@ def test_replicas_compute_what_one_does(tmp_path, everything_on_one_replica, num
     assert_same_values(metrics, expected_metrics)
     assert len(predictions) == 3 * BATCH_SIZE
     np.testing.assert_allclose(predictions, expected_predictions, 1e-5, 1e-6)
-
-
-def test_tables_with_dense_updates_move_once(tmp_path):
-    spec = replica_model.new_spec(AdamParameters(0.05, lazy_adam=False))
-    check_replicas_agree(tmp_path, new_model_fn(linear), num_replicas=[4], spec=spec)
-
-
-def test_unset_number_of_replicas_is_one_with_the_whole_batch(tmp_path):
-    seen = {}
-
-    def predict(features, params):
-        seen.update(batch_size=params["batch_size"], replicas=params["context"].num_replicas)
-        return linear(features, params)
-
-    actual = train(tmp_path / "unset", new_model_fn(predict), None)
-    assert seen == {"batch_size": BATCH_SIZE, "replicas": 1}
-    assert_same_values(actual[-1], train(tmp_path / "one", new_model_fn(linear), 1)[-1], 0, 0)
-
-
-@pytest.mark.parametrize("input_mode", [V1, V2])
-def test_params_tell_shares_and_replicas(tmp_path, input_mode):
-    seen = {}
-
-    def predict(features, params):
-        seen["model_fn"] = params["batch_size"], params["context"].num_replicas
-        seen["shape"] = features["id"].shape.as_list(), features["x"].shape.as_list()
-        return linear(features, params)
-
-    def input_fn(params):
-        seen["input_fn"] = (params["batch_size"], params["context"].num_replicas,
-                            params["context"].num_hosts)
-        return input_of(drop_remainder=True)(params)
-
-    estimator = new_replicated(tmp_path, new_model_fn(predict), 4, input_mode=input_mode,
-                               train_batch_size=8, eval_batch_size=12, predict_batch_size=6)
-    of_host = {V1: 1, V2: 4}[input_mode]
-    for run, batch_size, replicas in (
-            (lambda: estimator.train(input_fn, max_steps=1), 8, 4),
-            (lambda: estimator.evaluate(input_fn, steps=1), 12, 4),
-            (lambda: next(estimator.predict(input_fn)), 6, 1)):
-        run()
-        share = batch_size // replicas
-        assert seen["model_fn"] == (share, replicas)
-        expected = batch_size if replicas == 1 else batch_size // of_host
-        assert seen["input_fn"] == (expected, replicas, 1)
-        assert seen["shape"][1] == [share, 2]
-
-
-def test_batch_that_does_not_divide_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="train batch size 7 must be divisible by .* 4"):
-        new_replicated(tmp_path, new_model_fn(linear), 4, train_batch_size=7).train(
-            input_of(), max_steps=1)
 
 
 @pytest.mark.long

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tpu.rewrite, replicate, shard and batch_parallel on this machine: numbers, forms, errors."""
 
-import logging
 
 import numpy as np
 import pytest
@@ -17,17 +16,6 @@ tpu_estimator_embedding.install()
 v1 = tf.compat.v1
 X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
 Y = np.random.default_rng(1).normal(size=8).astype(np.float32)
-
-
-@pytest.fixture(name="session", params=[False, True], ids=["v2 control flow", "v1 control flow"])
-def a_session(request):
-    if request.param:
-        v1.disable_control_flow_v2()
-    try:
-        with tf.Graph().as_default(), v1.Session() as session:
-            yield session
-    finally:
-        v1.enable_control_flow_v2()
 
 
 def run(session, fetches):
@@ -214,15 +202,14 @@ def test_static_shape_is_what_all_replicas_have_in_common(session):
     assert run(session, results) == [[6], [12]]
 
 
-def test_variables_are_resources_of_one_part(session, caplog):
-    caplog.set_level(logging.WARNING, logger="tensorflow")  # other tests may have raised it
+def test_variables_are_resources_of_one_part(session, logged):
 
     def computation():
         return v1.get_variable("whole", [4], partitioner=v1.fixed_size_partitioner(2))
 
     run(session, v1.tpu.rewrite(computation))
     assert [variable.name for variable in v1.global_variables()] == ["whole:0"]
-    assert "Partitioned variables are not supported on TPU: whole" in caplog.text
+    assert logged("Partitioned variables are not supported on TPU: whole")
     assert v1.get_variable_scope().custom_getter is None
 
 

@@ -10,7 +10,6 @@ import tpu_estimator_embedding
 from tests.fronts.estimator.replicas.test_tpu_computations import (
     X,
     Y,
-    a_session,  # noqa: F401 (the fixture `session`)
     run,
     train_step,
     trained_by_numpy,

@@ -5,7 +5,6 @@ import os
 
 import pytest
 import tensorflow as tf
-from tensorflow_estimator import estimator as tf_estimator
 
 from tests.fronts.estimator import counting
 from tests.fronts.estimator.counting import counts, counts_of, input_of, new_estimator, new_spec
@@ -79,24 +78,6 @@ def test_starts_another_model(trained, tmp_path):
     estimator = new_estimator(tmp_path, spec=MOD, num_hosts=3, warm_start_from=trained.model_dir)
     estimator.train(input_of([2, 7]), max_steps=1)
     assert counts(estimator) == counts_of(*IDS, 2, 7)
-
-
-def test_serves_with_another_layout(trained, tmp_path):
-    def model_fn(features, labels, mode, params):
-        spec = counting.model_fn(features, labels, mode, params)
-        return spec._replace(export_outputs={
-            "serving_default": tf_estimator.export.PredictOutput(spec.predictions)})
-
-    estimator = new_estimator(trained.model_dir, model_fn, spec=MOD, num_hosts=3)
-
-    def receiver():
-        given = v1.placeholder(tf.int64, [None], name="ids")
-        return tf_estimator.export.ServingInputReceiver({"id": given}, {"id": given})
-
-    path = estimator.export_saved_model(str(tmp_path), receiver).decode()
-    served = tf.saved_model.load(path, ["serve"]).signatures["serving_default"]
-    result = served(id=tf.range(counting.VOCABULARY, dtype=tf.int64))["count"]
-    assert result.numpy()[:, 0].tolist() == counts_of(*IDS)
 
 
 @pytest.mark.parametrize("by_list", [True, False])

@@ -6,7 +6,6 @@ import re
 import shlex
 import sys
 import textwrap
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -82,14 +81,11 @@ def test_other_vocabulary_names_the_command_that_helps(rows, tmp_path):
     assert after.get_variable_value("global_step") == 2
 
 
-def test_slots_that_training_goes_on_without_are_named_once(tmp_path):
-    train(tmp_path, 5)
-    with mock.patch.object(tf.compat.v1.logging, "warning") as warning:
-        train(tmp_path, 5, steps=2)
-        for _ in range(2):  # after the first time, checkpoints have no slots
-            train(tmp_path, 5, optimizer=StochasticGradientDescentParameters(0.5))
-    said = [call.args[0] % call.args[1:] for call in warning.call_args_list]
-    [line] = [line for line in said if "continues without" in line]
+def test_slots_that_training_goes_on_without_are_named_once(tmp_path, logged):
+    train(tmp_path, 5, steps=3)
+    for _ in range(2):  # after the first time, checkpoints have no slots
+        train(tmp_path, 5, optimizer=StochasticGradientDescentParameters(0.5))
+    [line] = logged("continues without")
     assert f"training continues without ['words/Adagrad'] of {tmp_path}/model.ckpt-3," in line
 
 
@@ -181,25 +177,22 @@ def test_changed_byte_is_named_by_a_warm_start_and_where_a_value_is_read(tmp_pat
 @pytest.mark.parametrize("content, what", [(None, "missing"), ("junk", "damaged"),
                                            ('model_checkpoint_path: "mod', "damaged")])
 @pytest.mark.parametrize("call", CALLS)
-def test_checkpoints_that_no_state_file_names_are_named(call, content, what, tmp_path, monkeypatch):
+def test_checkpoints_that_no_state_file_names_are_named(call, content, what, tmp_path, logged):
     estimator = train(tmp_path, 5, steps=12)
     for step in (2, 9):
         tf.io.gfile.copy(f"{tmp_path}/model.ckpt-12.index", f"{tmp_path}/model.ckpt-{step}.index")
     (tmp_path / "checkpoint").unlink()
     if content:
         (tmp_path / "checkpoint").write_text(content)
-    warnings = []
-    monkeypatch.setattr(tf.compat.v1.logging, "warning", lambda text, *values: warnings.append(
-        text % values) if "file `checkpoint`" in text % values else None)
     estimator.evaluate(input_fn, steps=1, checkpoint_path=f"{tmp_path}/model.ckpt-12")
-    assert not warnings
+    assert not logged("file `checkpoint`")
     CALLS[call](estimator)
-    assert len(warnings) == 1
-    assert f"its file `checkpoint` is {what}. {tmp_path} has model.ckpt-12." in warnings[0]
+    [line] = logged("file `checkpoint`")
+    assert f"its file `checkpoint` is {what}. {tmp_path} has model.ckpt-12." in line
     # The fix, as the message says it.
-    eval(warnings.pop().partition("write the file: ")[2], {"tf": tf})
+    eval(line.partition("write the file: ")[2], {"tf": tf})
     assert estimator.evaluate(input_fn, steps=1)["global_step"] == 12
-    assert not warnings
+    assert logged("file `checkpoint`") == [line]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -261,17 +254,15 @@ def test_export_names_what_hides_the_checkpoint_and_the_way_out(tmp_path):
     assert not (tmp_path / "export").exists()
 
 
-def test_missing_index_is_named_by_calls_that_go_on_without_it(tmp_path, monkeypatch):
+def test_missing_index_is_named_by_calls_that_go_on_without_it(tmp_path, logged):
     estimator = train(tmp_path, 5)
     (tmp_path / "model.ckpt-1.index").unlink()
     missing = f"the index of {tmp_path}/model.ckpt-1 is missing. Restore its files, or"
     for read in ("get_variable_names", "get_variable_value"):
         with pytest.raises(ValueError, match="^Could not find trained model .*: " + missing):
             READS[read](estimator)
-    with mock.patch.object(tf.compat.v1.logging, "warning") as warning:
-        estimator.evaluate(input_fn, steps=1)
-    said = "".join(call.args[0] % call.args[1:] for call in warning.call_args_list)
-    assert missing in said and "training fails" in said
+    estimator.evaluate(input_fn, steps=1)
+    assert "training fails" in "".join(logged(missing))
 
 
 TRAIN = """

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation and prediction read rows of large tables in the checkpoint, and load no table."""
 
-import logging
 import os
 import pathlib
 import shutil
@@ -116,11 +115,9 @@ class AfterStart(v1.train.SessionRunHook):
 
 
 @pytest.fixture
-def messages(caplog):
+def messages(logged):
     """Returns what was said about tables in place."""
-    caplog.set_level(logging.INFO, logger="tensorflow")
-    return lambda: [record.getMessage().removeprefix("tpu_estimator_embedding: ")
-                    for record in caplog.records if "in place" in record.getMessage()]
+    return lambda: [line.removeprefix("tpu_estimator_embedding: ") for line in logged("in place")]
 
 
 @pytest.mark.parametrize("stored, present", [

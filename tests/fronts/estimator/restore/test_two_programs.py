@@ -41,27 +41,19 @@ class OnceMeanwhile(tf.compat.v1.train.SessionRunHook):
         self.do = None
 
 
-@pytest.fixture
-def warnings(monkeypatch):
-    given = []
-    monkeypatch.setattr(tf.compat.v1.logging, "warning",
-                        lambda text, *parts: given.append(text % parts))
-    return lambda: [text for text in given if WARNING in text]
-
-
 @pytest.mark.long
-def test_a_training_warns_of_another_program_that_saves_there(tmp_path, warnings):
+def test_a_training_warns_of_another_program_that_saves_there(tmp_path, logged):
     train(tmp_path, 3, [OnceMeanwhile(lambda: train_elsewhere(tmp_path))])
-    [warning] = warnings()
-    assert f"another program has written {tmp_path}/checkpoint since" in warning
+    [warning] = logged(WARNING)
+    assert f"{WARNING} {tmp_path}/checkpoint since" in warning
 
 
 @pytest.mark.long
-def test_a_training_that_goes_on_where_another_ended_does_not_warn(tmp_path, warnings):
+def test_a_training_that_goes_on_where_another_ended_does_not_warn(tmp_path, logged):
     train(tmp_path)
     train_elsewhere(tmp_path)
     train(tmp_path)
     os.remove(tmp_path / "checkpoint")
     train(tmp_path)
     assert tf.train.latest_checkpoint(tmp_path).endswith("-1")
-    assert not warnings()
+    assert not logged(WARNING)

@@ -54,20 +54,6 @@ def in_cross_shard_optimizer(loss):
     return v1.tpu.CrossShardOptimizer(descent()).minimize(loss, global_step=step())
 
 
-def clipped_in_cross_shard_optimizer(loss):
-    optimizer = v1.tpu.CrossShardOptimizer(descent())
-    return optimizer.apply_gradients(
-        [(tf.clip_by_norm(gradient, 1e-3), variable)
-         for gradient, variable in optimizer.compute_gradients(loss)], global_step=step())
-
-
-def two_optimizers(loss):
-    kernels = [variable for variable in v1.trainable_variables() if "kernel" in variable.name]
-    others = [variable for variable in v1.trainable_variables() if "kernel" not in variable.name]
-    return tf.group(descent().minimize(loss, var_list=others),
-                    v1.train.AdamOptimizer(0.1).minimize(loss, step(), var_list=kernels))
-
-
 def keras_get_updates(loss):
     optimizer = tf.keras.optimizers.legacy.SGD(1.0)
     return tf.group(step().assign_add(1),
@@ -82,17 +68,12 @@ def keras_apply_gradients(loss):
         zip(optimizer.get_gradients(loss, variables), variables, strict=True))
 
 
-def with_regularization(loss):
-    total = loss + tf.add_n([tf.nn.l2_loss(variable) for variable in v1.trainable_variables()])
-    return count(total)
-
-
 def with_gate_gradients(loss):
     return descent().minimize(loss, step(), gate_gradients=v1.train.Optimizer.GATE_GRAPH)
 
 
-WAYS = [count, clipped, by_hand, in_cross_shard_optimizer, clipped_in_cross_shard_optimizer,
-        two_optimizers, keras_get_updates, keras_apply_gradients, with_regularization,
+# Others are in the grammar of tests/programs: scaled, regularized, by two optimizers.
+WAYS = [count, clipped, by_hand, in_cross_shard_optimizer, keras_get_updates, keras_apply_gradients,
         with_gate_gradients]
 
 

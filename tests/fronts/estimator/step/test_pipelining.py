@@ -98,19 +98,6 @@ def test_new_call_of_train_starts_fresh(tmp_path):
     assert_same_states(after, expected)
 
 
-def test_evaluation_and_prediction_see_the_tables_as_they_are(tmp_path):
-    model = new_model()
-    data = Data(model.optimizers, [8] * 3)
-    states, estimator = train(tmp_path, model, data)
-    trained = ModelOracle(model, states[-1])
-    expected = np.concatenate([trained.predict(trained.now, batch, x)
-                               for batch, x in zip(data.batches, data.xs, strict=True)])
-    predictions = [prediction["p"] for prediction in estimator.predict(data.input_fn)]
-    np.testing.assert_allclose(predictions, expected, 1e-5, 1e-5)
-    loss = np.mean((expected - np.concatenate(data.ys)) ** 2) / 2
-    assert estimator.evaluate(data.input_fn)["loss"] == pytest.approx(loss, rel=1e-4)
-
-
 # No batch is lost or used twice, and nothing hangs. These count ids.
 
 

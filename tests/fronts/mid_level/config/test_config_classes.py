@@ -98,31 +98,17 @@ def test_integers_of_numpy_are_taken():
     (lambda: QuantizationConfig("x", 0.0, 1.0), "`num_buckets` must be an int, got 'x'"),
     (lambda: QuantizationConfig(4, None, 1.0), "`lower` must be a number, got None"),
     (lambda: SparseCoreEmbeddingConfig(max_ids_per_table=3),
-     "`max_ids_per_table` must be stack name -> limit, or None, got 3")])
+     "`max_ids_per_table` must be stack name -> limit, or None, got 3"),
+    (lambda: SGD("fast"), "`learning_rate` must be a number or a function without"),
+    (lambda: SGD(clipvalue="1"), "`clipvalue` must be a number, got '1'"),
+    (lambda: SGD(clipvalue=[-1, 1]), "`clipvalue` must be a number, got "),
+    (lambda: SGD(clip_weight_max="1"), "`clip_weight_max` must be a number, got '1'"),
+    (lambda: table(name=3), "`name` must be a string or None, got 3"),
+    (lambda: table(name="t", quantization_config=3),
+     "`quantization_config` of table 't' must be a QuantizationConfig or None, got 3")])
 def test_values_of_other_types_are_refused(make, message):
     with pytest.raises(TypeError, match=message):
         make()
-
-
-@pytest.mark.parametrize("settings, message", [
-    ({"learning_rate": "fast"}, "`learning_rate` must be a number or a function without"),
-    ({"clipvalue": "1"}, "`clipvalue` must be a number, got '1'"),
-    ({"clipvalue": [-1, 1]}, "`clipvalue` must be a number, got "),
-    ({"clip_weight_max": "1"}, "`clip_weight_max` must be a number, got '1'"),
-])
-def test_settings_that_are_no_numbers_are_refused(settings, message):
-    with pytest.raises(TypeError, match=message):
-        SGD(**settings)
-
-
-@pytest.mark.parametrize("settings, message", [
-    ({"name": 3}, "`name` must be a string or None, got 3"),
-    ({"name": "t", "quantization_config": 3},
-     "`quantization_config` of table 't' must be a QuantizationConfig or None, got 3"),
-])
-def test_settings_of_tables_of_other_types_are_refused(settings, message):
-    with pytest.raises(TypeError, match=message):
-        table(**settings)
 
 
 @pytest.mark.parametrize("clipvalue, limits", [

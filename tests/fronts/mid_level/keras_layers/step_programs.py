@@ -21,6 +21,7 @@ from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 
 ROWS, DIM, STEPS = 6, 2, 4
+# Beside TensorFlow 2.15 both are Keras 2.15.
 KERASES = ["keras"] if tf.__version__.startswith("2.15") else ["keras", "tf_keras"]
 FORMS = {"dense": lambda ids: ids,
          "ragged": lambda ids: tf.RaggedTensor.from_tensor(ids[:, tf.newaxis]),

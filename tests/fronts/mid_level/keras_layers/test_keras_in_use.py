@@ -14,6 +14,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("imports, base", [
     ("import tf_keras", "tf_keras.layers.Layer"),
     ("import keras, tensorflow as tf; import tf_keras; tf.keras.layers", "keras.layers.Layer")])

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single ids in the Keras layers, and tables whose values are set."""
 
-import importlib
 
 import numpy as np
 import pytest
@@ -14,12 +13,6 @@ from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embed
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
 
 VALUES = np.arange(40, dtype=np.float32).reshape([20, 2])
-
-
-# Beside TensorFlow 2.15 both are Keras 2.15.
-@pytest.fixture(params=["keras"] if tf.__version__.startswith("2.15") else ["keras", "tf_keras"])
-def keras(request):
-    return importlib.import_module(request.param)
 
 
 def config(rows, name):

@@ -6,11 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.fronts.mid_level.keras_layers.step_programs import KERASES
 from tests.subprocesses import start
-
-KERASES = ["keras"] if tf.__version__.startswith("2.15") else ["keras", "tf_keras"]
 
 
 def adagrad(*gradients):

@@ -14,12 +14,6 @@ from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embed
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
 
 
-# Beside TensorFlow 2.15 both are Keras 2.15.
-@pytest.fixture(params=["keras"] if tf.__version__.startswith("2.15") else ["keras", "tf_keras"])
-def keras(request):
-    return importlib.import_module(request.param)
-
-
 def ones_table(rows, dim=2, **options):
     return TableConfig(rows, dim, initializer=tf.compat.v1.ones_initializer(), **options)
 

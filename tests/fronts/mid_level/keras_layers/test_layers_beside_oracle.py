@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Keras layers against the NumPy oracle: activations, tables and slots in every step."""
 
-import importlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.batches import many_ids, one_id_each, random_gradients, with_holes
-from tests.fronts.mid_level.oracle_configs import to_feature_config, to_input
+from tests.fronts.mid_level.oracle_configs import OPTIMIZERS, to_feature_config, to_input
 from tests.spec.optimizer_cases import CASES
 from tests.spec.oracle import Feature, Oracle, Table
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
@@ -17,16 +16,8 @@ from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial
 BATCH_SIZE, STEPS = 6, 3
 KINDS = {"dense": ("dense", 0), "sparse": ("sparse", 0), "ragged": ("ragged", 0),
          "words": ("sparse", 3), "turns": ("ragged", 2)}  # kind of input, length of sequence
-OPTIMIZERS = {name: case for name, case in CASES.items()
-              if case.kind in ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL")
-              and name != "FTRL, accumulator from 0"}  # which these words refuse
 SGD, ADAGRAD = CASES["SGD"], CASES["Adagrad"]
 TOLERANCE = {"rtol": 2e-5, "atol": 4e-6}
-
-
-@pytest.fixture(params=["keras"] if tf.__version__.startswith("2.15") else ["keras", "tf_keras"])
-def keras(request):
-    return importlib.import_module(request.param)
 
 
 def new_oracle(optimizer, small_optimizer=None, combiner="mean"):
@@ -113,9 +104,8 @@ def partial_layer(keras, oracle, threshold):
     return partial_layer_class(keras)(to_feature_config(oracle), None, size_threshold=threshold)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_both_sides_train_every_optimizer_on_every_input(keras, name):
-    oracle, rng = new_oracle(OPTIMIZERS[name], SGD), np.random.default_rng(7)
+def test_both_sides_train_on_every_input(keras):
+    oracle, rng = new_oracle(ADAGRAD, SGD), np.random.default_rng(7)
     layer = partial_layer(keras, oracle, threshold=20)
     optimizer = keras.optimizers.SGD(SGD.learning_rate)
     small = layer.keras_embedding_layers["small_dense"]

@@ -20,11 +20,6 @@ IDS = {"f": tf.constant([1])}
 IS_215 = tf.__version__.startswith("2.15")
 
 
-@pytest.fixture(params=["keras"] if IS_215 else ["keras", "tf_keras"])
-def keras(request):
-    return importlib.import_module(request.param)
-
-
 @pytest.fixture(params=["eager", "function"])
 def wrapped(request):
     """Returns what a program wraps its step in."""

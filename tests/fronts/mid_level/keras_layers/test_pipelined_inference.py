@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pipelined layer: what evaluates, predicts, serves or saves sees every update."""
 
-import importlib
 import logging
 
 import h5py
@@ -17,10 +16,9 @@ DATA = tf.data.Dataset.from_tensors(
     ({"f": np.zeros([2], np.int64)}, np.zeros([2, 1], np.float32))).repeat(3)
 
 
-@pytest.fixture(params=["keras"] if tf.__version__.startswith("2.15") else ["keras", "tf_keras"])
-def keras(request):
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)  # many functions are traced again
-    return importlib.import_module(request.param)
+@pytest.fixture(autouse=True)
+def no_warnings_of_functions_that_are_traced_again():
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
 def new_model(keras, layer_class=embedding_layer_class, optimizer=None, subclass=None, **options):
