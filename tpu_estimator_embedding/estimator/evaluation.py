@@ -157,14 +157,18 @@ def samples(batch: Structure) -> Iterator[Structure]:
         batch: predictions `[batch, ...]`, or name -> predictions.
 
     Raises:
-        ValueError: if predictions have no batch dimension, or batches of different sizes.
+        ValueError: if there are no predictions, or they have no batch dimension, or batches of
+            different sizes.
     """
     sizes = {name: _batch_size(name, values) for name, values in (
         batch.items() if isinstance(batch, dict) else [("", batch)])}
+    if not sizes:
+        raise ValueError("Missing predictions. Return at least one prediction from model_fn, as a "
+                         "tensor or a dictionary of tensors.")
     if len(set(sizes.values())) > 1:
         raise ValueError(f"Batch length of predictions should be same. Batch sizes are {sizes}. "
                          f"{_FIX_OF_BATCHES}")
-    for index in range(min(sizes.values(), default=0)):
+    for index in range(min(sizes.values())):
         yield ({name: values[index] for name, values in batch.items()}
                if isinstance(batch, dict) else batch[index])
 

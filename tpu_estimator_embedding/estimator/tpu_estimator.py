@@ -230,6 +230,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         """
         check_is_trainer(self._config)
         check_input_fn_and_hooks(input_fn, hooks)
+        hooks = list(hooks or ())  # an iterator is read once
         check_are_numbers({"Train steps": steps, "Train max_steps": max_steps})
         if self._use_engine:
             check_train_steps(steps, max_steps)
@@ -237,7 +238,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         if not self._use_engine:
             with _record_layouts(), self._translate_restore_errors():
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
-        warn_of_saved_input(hooks or ())
+        warn_of_saved_input(hooks)
         plan = self._plan(training=True)
         if self._cluster.servers:
             meet_servers(self._config, plan)

@@ -25,6 +25,7 @@ from tpu_estimator_embedding.migration.node_search import (
     bound_name,
     dotted,
     find_all,
+    find_names,
     last_word,
     module_of,
     reversed_children,
@@ -150,10 +151,13 @@ class Names:
     def places_of(self, function: cst.FunctionDef, name: str) -> list[cst.CSTNode]:
         """Returns the nodes that bind or read a variable of a function, also in functions inside.
 
-        Attributes, keywords and variables of comprehensions with the same name are others.
+        Attributes, keywords and variables of comprehensions with the same name are others. Of a
+        variable that is not the function's own, such as a global one, every node with its name.
         """
         scope = self._scopes.get(function.body.body[0])
         own = [one for one in scope[name] if one.scope is scope] if scope else []
+        if not own:
+            return list(find_names(function.body, name))
         return [node for one in own for node in (
             getattr(one, "node", None), *(access.node for access in one.references))
             if node is not None]

@@ -80,7 +80,7 @@ def _onednn() -> Diagnosis:
     """Reports whether oneDNN computes the dense layers.
 
     TensorFlow leaves it off on processors without instructions for neural networks. It rounds
-    differently, so that programs decide.
+    differently, so the user decides.
     """
     from tensorflow.python.util import _pywrap_util_port
     if _pywrap_util_port.IsMklEnabled():

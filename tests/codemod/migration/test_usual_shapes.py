@@ -4,10 +4,12 @@
 import ast
 import textwrap
 
+import libcst as cst
 import pytest
 
 from tests.codemod.migration.test_closed_world import RETURN, TRAIN_OP, UPDATES
 from tests.codemod.migration.test_to_tf2 import PROGRAM, migrated
+from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.rewrite import rewrite
 
 MODEL_FN = PROGRAM[PROGRAM.index("def model_fn"):PROGRAM.index("\n\ndef main")]
@@ -132,6 +134,13 @@ def test_another_use_of_the_gradients_is_named():
         "\n        tf.summary.scalar('norm', norm)"))
     [about] = [one.message for one in rewrite(text, to="tf2").findings if one.code == "TEE402"]
     assert "`norm` is made of the gradients, and is used here as well: delete this use" in about
+
+
+def test_every_place_of_a_variable_that_is_not_the_functions_own_counts():
+    module = cst.parse_module("def f(a):\n    global g\n    g = [a for a in g]\n")
+    names, [function] = Names(module), module.body
+    assert [node.value for node in names.places_of(function, "g")] == ["g"] * 3
+    assert len(names.places_of(function, "a")) == 1
 
 
 # Case -> what is replaced in PROGRAM, and a word of the edit that the report names.

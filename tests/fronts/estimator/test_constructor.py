@@ -118,6 +118,29 @@ def test_input_fn_and_hooks_of_other_types_are_refused(tmp_path, call, use_tpu):
         run(input_of([0]), hooks=[1])
 
 
+def test_hooks_may_be_an_iterator(tmp_path):
+    class Counter(tf.compat.v1.train.SessionRunHook):
+        runs = 0
+
+        def after_run(self, run_context, run_values):
+            self.runs += 1
+
+    counter = Counter()
+    new_estimator(tmp_path).train(
+        input_of([0]), hooks=(hook for hook in [counter]), max_steps=1)
+    assert counter.runs == 1
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_no_predictions_are_refused(tmp_path, use_tpu):
+    def predicting(features, labels, mode, params):
+        del features, labels, params
+        return upstream.tpu_estimator.TPUEstimatorSpec(mode, predictions={})
+
+    with pytest.raises(ValueError, match="^Missing predictions. Return at least one"):
+        next(new_estimator(tmp_path, predicting, use_tpu=use_tpu).predict(input_of([0, 1])))
+
+
 @pytest.mark.parametrize("use_tpu", [True, False])
 @pytest.mark.parametrize("predictions, sentence", [
     ({"sum": lambda: tf.constant(1.0)}, "Prediction 'sum' has no batch dimension. Return a value"),
