@@ -6,24 +6,12 @@ import os
 from collections.abc import Sequence
 
 from tpu_estimator_embedding.experiments.program_sweep import Program
-
-
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits arguments at the first `--`: those of the command, and those of the program.
-
-    >>> split(["train.py", "--seeds", "3", "--", "--steps", "10"])
-    (['train.py', '--seeds', '3'], ['--steps', '10'])
-    """
-    own = list(arguments)
-    if "--" not in own:
-        return own, []
-    place = own.index("--")
-    return own[:place], own[place + 1:]
+from tpu_estimator_embedding.runtime.program_runner import split_arguments
 
 
 def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parses the arguments of a command; arguments after `--` become `program_arguments`."""
-    own, of_program = split(arguments)
+    own, of_program = split_arguments(arguments)
     return parser.parse_args(own, argparse.Namespace(program_arguments=of_program))
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.migration import codes, report, stages
+from tpu_estimator_embedding.runtime.program_runner import split_arguments
 
 if TYPE_CHECKING:
     from tpu_estimator_embedding.migration.rewrite import MigratedFile
@@ -108,10 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parses the options; what stands behind `--` is the program's."""
-    own = list(arguments)
-    place = own.index("--") if "--" in own else len(own)
-    args = parser.parse_args(own[:place])
-    args.program_arguments = own[place + 1:]
+    own, of_program = split_arguments(arguments)
+    args = parser.parse_args(own, argparse.Namespace(program_arguments=of_program))
     is_later = args.to != "imports"
     if args.program_arguments and args.capture is not True and not args.verify and (
             args.capture is False or not is_later):

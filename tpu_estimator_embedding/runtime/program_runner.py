@@ -29,6 +29,16 @@ class NotStartedError(Exception):
         self.status = status
 
 
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Splits arguments at the first `--`: those of a command, and those of the program it runs.
+
+    >>> split_arguments(["train.py", "--seeds", "3", "--", "--steps", "10"])
+    (['train.py', '--seeds', '3'], ['--steps', '10'])
+    """
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    return list(arguments[:place]), list(arguments[place + 1:])
+
+
 def run_file(path: str, arguments: Sequence[str],
              set_up: Callable[[], None] = _DEFAULT_SETUP) -> None:
     """Runs a file as `python path *arguments` does, after `set_up`.

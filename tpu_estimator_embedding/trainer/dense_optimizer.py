@@ -123,5 +123,5 @@ def is_slot(name: str, variables: Sequence[tf.Variable]) -> bool:
 
 
 def name_of(variable: tf.Variable) -> str:
-    """Returns the name of a variable in checkpoints of the Estimator."""
+    """Returns the name of a variable in checkpoints of TPUEstimator."""
     return str(variable.name).rpartition(":")[0] or str(variable.name)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tpu_estimator_embedding.migration import stages
+from tpu_estimator_embedding.runtime.program_runner import split_arguments
 
 _PROGRAM = "tpu-estimator-embedding verify"
 _USAGE = "%(prog)s [options] LEGACY.py MIGRATED.py [-- ARGS ... [-- ARGS OF MIGRATED.py ...]]"
@@ -71,14 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parses the options; what stands behind `--` goes to the programs."""
-    own = list(arguments)
-    place = own.index("--") if "--" in own else len(own)
-    args = parser.parse_args(own[:place])
-    of_both = own[place + 1:]
-    other = of_both.index("--") if "--" in of_both else len(of_both)
-    args.program_arguments = of_both[:other]
-    args.migrated_arguments = of_both[other + 1:] if other < len(of_both) else None
-    return args
+    own, of_programs = split_arguments(arguments)
+    of_both, of_migrated = split_arguments(of_programs)
+    return parser.parse_args(own, argparse.Namespace(
+        program_arguments=of_both,
+        migrated_arguments=of_migrated if "--" in of_programs else None))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
 from tpu_estimator_embedding.migration.verify.batches import RecordedBatches
 from tpu_estimator_embedding.migration.verify.recording import BATCHES, INITIAL, RecordedResult
 from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTables
+from tpu_estimator_embedding.trainer.dense_optimizer import name_of
 
 
 class Reference:
@@ -119,11 +120,6 @@ def first_parts(variables: Iterable[tf.Variable]) -> list[tf.Variable]:
     for variable in variables:
         found.setdefault(id(whole(variable)), variable)
     return list(found.values())
-
-
-def name_of(variable: tf.Variable) -> str:
-    """Returns the name of a variable as a checkpoint of TPUEstimator has it."""
-    return str(variable.name).rpartition(":")[0] or str(variable.name)
 
 
 class Counterparts:
