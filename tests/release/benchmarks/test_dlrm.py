@@ -35,4 +35,10 @@ def test_table_has_a_line_for_each_way():
                                 for way in dlrm.WAYS if way != "fbgemm"})
     assert len(printed.splitlines()) == 2 + len(dlrm.WAYS)
     assert printed.splitlines()[2].split()[-2:] == ["1,234", "0.7500"]
-    assert "not measured: it needs " in printed.splitlines()[-1]
+    assert "not measured: " in printed.splitlines()[-1]
+
+
+def test_way_that_fails_leaves_the_figures_of_the_others(monkeypatch):
+    monkeypatch.setattr(dlrm, "WAYS", {"unknown": dlrm.Way("none of its ways", "none:none", ())})
+    assert dlrm.measure(SMALL, lambda way: None) == {}
+    assert "not measured: it failed" in dlrm.text(SMALL, {})
