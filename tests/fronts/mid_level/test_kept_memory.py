@@ -76,6 +76,7 @@ def kept():
             len(context.context().list_function_names()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use", [
     plain, lambda: engine(False), lambda: engine(True), lambda: sparse_core(False),
     lambda: sparse_core(True), in_model],
@@ -89,6 +90,7 @@ def test_nothing_is_kept_of_objects_that_are_dropped(use):
     assert (tables, graphs) <= before[:2] and functions <= before[2]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
 @pytest.mark.parametrize("chips", [1, 4])
 def test_initial_values_of_stacks_take_no_memory_beside_tables_and_slots(chips):

@@ -56,6 +56,7 @@ def test_any_other_initializer_stays_as_it_is(initializer):
     assert computed_in_session(initializer) is initializer
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
 def test_a_table_takes_its_own_memory_and_not_half_as_much_again():
     shown = run_python("""

@@ -65,6 +65,7 @@ print(moved)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", ["on", "off"])
 def test_updates_move_tables_and_slots_unless_a_variable_switches_that_off(value):
     """In a separate process: huge pages that an earlier test frees would be subtracted."""

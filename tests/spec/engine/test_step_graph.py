@@ -158,6 +158,7 @@ def steps(request):
     return {size: Step(*size, num_hosts=request.param) for size in SIZES}
 
 
+@pytest.mark.long
 def test_ops_of_lookup_and_update_grow_with_tables_only(steps):
     """Ops of the step itself do not depend on the number of features at all."""
     for part in ("ops_of_lookup", "ops_of_update"):
@@ -169,6 +170,7 @@ def test_ops_of_lookup_and_update_grow_with_tables_only(steps):
                           for tables, features in SIZES}
 
 
+@pytest.mark.long
 def test_ops_of_ids_grow_with_tables_and_features_but_not_with_their_product(steps):
     """ops = once + per_table * tables + per_feature * (features of all tables together)."""
     counts = {size: step.ops_of_ids for size, step in steps.items()}
@@ -181,6 +183,7 @@ def test_ops_of_ids_grow_with_tables_and_features_but_not_with_their_product(ste
             assert count == once + per_table * tables + per_feature * tables * features
 
 
+@pytest.mark.long
 def test_executed_ops_grow_no_faster_than_built_ones():
     """The optimized graph of a step: a feature more adds the same to 1 table as to 4."""
     counts = {}

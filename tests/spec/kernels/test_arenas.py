@@ -29,6 +29,7 @@ def run(**environment):
     return done.stdout.splitlines()[-1], len(re.findall(r"^Arena \d+:$", done.stderr, re.MULTILINE))
 
 
+@pytest.mark.long
 def test_sessions_make_no_arena():
     said, arenas = run(TPU_ESTIMATOR_EMBEDDING_ONE_ARENA="on")
     assert said == "one"
@@ -70,6 +71,7 @@ def test_another_system_is_left_alone():
     assert done.stdout.strip() == "as many as the system makes: its C library is not glibc"
 
 
+@pytest.mark.long
 def test_an_unknown_value_is_an_error_with_the_first_table():
     done = run_python("""
         from tpu_estimator_embedding.kernels import load

@@ -371,6 +371,7 @@ def test_lookups_of_inputs_of_several_types_are_one_update(keras, wrapped):
         layer.apply_gradients(tape.gradient(loss, layer.trainable_variables))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["fit", "function"])
 def test_dropped_layers_are_freed(keras, way):
     def tables():
