@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows a TF2 program while it trains, in its own loop or in `Model.fit`.
 
-The program's first step is a trial, which creates all remaining variables. Then every variable is
-reset: tables, slots and dense variables to the legacy program's initial values, the others to
-their own. After each step, values are saved under their names in a checkpoint of TPUEstimator:
-before the program gets the next batch or, if a `tf.function` requests the batch, as in
-`Model.fit`, when the function returns.
+A step is recorded before the program gets the next batch or, if a `tf.function` requests the batch,
+as in `Model.fit`, when the function returns.
 
 A Trainer is followed further, through its evaluation, prediction and second training. Each phase
 starts with saving the values that the one before has left.
@@ -15,26 +12,17 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.checkpoint.table_layouts import (
-    TABLE_LAYOUTS_KEY,
-    TableLayout,
-    format_table_layouts,
-)
-from tpu_estimator_embedding.migration.verify import evaluation, recording
+from tpu_estimator_embedding.migration.verify import evaluation
 from tpu_estimator_embedding.migration.verify.batches import RecordedBatches
-from tpu_estimator_embedding.migration.verify.counterparts import (
-    Counterparts,
-    Reference,
-    SeenVariables,
-)
+from tpu_estimator_embedding.migration.verify.counterparts import Reference
 from tpu_estimator_embedding.migration.verify.evaluation import TrainerPhase
 from tpu_estimator_embedding.migration.verify.fed_datasets import DatasetFeed
 from tpu_estimator_embedding.migration.verify.life import (
@@ -43,10 +31,8 @@ from tpu_estimator_embedding.migration.verify.life import (
     PREDICTION,
     TRAINING,
     Life,
-    after,
     steps_again,
 )
-from tpu_estimator_embedding.migration.verify.plan_values import plan_values
 from tpu_estimator_embedding.migration.verify.recording import (
     BATCHES,
     TF2,
@@ -54,20 +40,16 @@ from tpu_estimator_embedding.migration.verify.recording import (
     RecordingSettings,
     TrainedError,
     limited_steps,
-    step_name,
 )
-from tpu_estimator_embedding.migration.verify.start_values import start_difference
+from tpu_estimator_embedding.migration.verify.step_recorder import StepRecorder
 from tpu_estimator_embedding.migration.verify.step_timeout import StepTimeout
-from tpu_estimator_embedding.migration.verify.watched_tables import (
-    WatchedTables,
-    call,
-    watching,
-)
+from tpu_estimator_embedding.migration.verify.watched_tables import call, watching
 from tpu_estimator_embedding.runtime.interception import intercepted
 from tpu_estimator_embedding.types import Structure
 
 Result = TypeVar("Result")
 Trainer = TypeVar("Trainer")
+
 
 class StepsDoneError(RuntimeError):
     """All steps are done, or cannot be compared; it ends the program."""
@@ -86,19 +68,12 @@ class TF2Run:
 
     def __init__(self, settings: RecordingSettings) -> None:
         self._settings = settings
-        self._directory = pathlib.Path(settings.directory)
         self._reference = Reference(settings.reference or "")
-        self._tables: list[WatchedTables] = []
-        self._seen = SeenVariables()
+        self._steps = StepRecorder(settings, self._reference)
         self._feed = DatasetFeed(self._reference.batches, self._asked)
         self._timeout = StepTimeout(settings.program, settings.step_timeout)
         self._depth = 0  # of calls of tf.functions
         self._is_fed_inside = False  # whether such a call requests batches
-        self._counterparts: Counterparts | None = None
-        self._updates = 0  # that were made before the batch that is trained on
-        self._loss: float | None = None
-        self._late: dict[str, np.ndarray] | None = None  # of the step before, without tables
-        self._own: dict[WatchedTables, dict[str, np.ndarray]] = {}  # start values
         self._life = Life()
         # Of a Trainer: whether `fit` trains, and its first call of `train`.
         self._first: tuple[bool, functools.partial[Any]] | None = None
@@ -107,14 +82,12 @@ class TF2Run:
         self._left = 0  # how often it may still ask for a batch after its last step
         self._evaluated: dict[str, float] = {}
         self._predicted: list[Structure] = []
-        self.losses: list[float | None] = []
-        self.problem = ""
         self.result: RecordedResult | None = None
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
         """Watches the program's tables, variables, gradients and function calls."""
-        with (watching(self._tables), self._seen.seeing(), self._feed.feeding(),
+        with (watching(self._steps.tables), self._steps.seen.seeing(), self._feed.feeding(),
               intercepted(tf.GradientTape, {"gradient": self._gradient}, autograph=False),
               intercepted(type(tf.function(lambda: 0)), {"__call__": self._call_function},
                           autograph=False)):
@@ -136,8 +109,8 @@ class TF2Run:
                    **kwargs: object) -> None:
         """Lets a Trainer start from nothing, and leave nothing behind."""
         given = inspect.signature(original).bind(trainer, *args, **kwargs).arguments
-        given.update(model_dir=str(self._directory / "model"), save_checkpoints_steps=None,
-                     save_checkpoints_secs=None)
+        given.update(model_dir=os.path.join(self._settings.directory, "model"),
+                     save_checkpoints_steps=None, save_checkpoints_secs=None)
         original(**given)
 
     def _train(self, is_fit: bool, original: Callable[..., Trainer], trainer: Trainer,
@@ -156,31 +129,31 @@ class TF2Run:
 
     def _train_first(self, is_fit: bool, call: functools.partial[Any]) -> None:
         """Trains the steps that are still to be compared, as far as the call has them."""
-        done = len(self.losses)
+        done = len(self._steps.losses)
         own = limited_steps(self._settings.steps - done, {
             "steps": call.keywords.get("steps"),
             "max_steps": (call.keywords.get("max_steps") or sys.maxsize) - done})
         self._bounded(is_fit, call, own)
-        if len(self.losses) == self._settings.steps and self.result is None:
+        if len(self._steps.losses) == self._settings.steps and self.result is None:
             self._end()
 
     def _train_again(self, is_fit: bool, call: Callable[..., object]) -> None:
         self._settle()
-        self._life.add(AGAIN, len(self.losses))
+        self._life.add(AGAIN, len(self._steps.losses))
         folder = pathlib.Path(self._settings.reference or "", AGAIN, BATCHES, "0.pickle")
         steps = steps_again(self._settings, self._settings.steps, None)
-        if not steps or not folder.exists() or self._counterparts is None:
+        if not steps or not folder.exists() or self._steps.counterparts is None:
             return
-        self._before, self._last = len(self.losses), len(self.losses) + steps
+        self._before, self._last = len(self._steps.losses), len(self._steps.losses) + steps
         self._feed.use(RecordedBatches.load(folder))
         self._bounded(is_fit, call, steps)
-        self._life.add(AGAIN, len(self.losses))
+        self._life.add(AGAIN, len(self._steps.losses))
 
     def _bounded(self, is_fit: bool, call: Callable[..., object], steps: int) -> None:
         """Trains some steps, and completes the last one."""
         if steps <= 0:
             return
-        trial = is_fit and self._counterparts is None  # `fit` counts its steps by itself
+        trial = is_fit and self._steps.counterparts is None  # `fit` counts its steps by itself
         self._is_bounded, self._left = True, 2
         try:
             call(steps=steps + trial, max_steps=None)
@@ -190,14 +163,14 @@ class TF2Run:
         finally:
             self._is_bounded = False
         self._timeout.stop()
-        if self._has_trained():
+        if self._steps.has_trained():
             self._close()
-        self._complete()
+        self._steps.complete()
 
     def _evaluate(self, original: Callable[..., dict[str, float]], trainer: object,
                   input_fn: Callable[..., tf.data.Dataset], *args: object,
                   **kwargs: object) -> dict[str, float]:
-        if not self._has_trained() and not self.losses:
+        if not self._steps.has_trained() and not self._steps.losses:
             with self._feed.paused():
                 return original(trainer, input_fn, *args, **kwargs)
         self._check_model(trainer)
@@ -213,7 +186,7 @@ class TF2Run:
     def _predict(self, original: Callable[..., Iterator[Structure]], trainer: object,
                  input_fn: Callable[..., tf.data.Dataset], *args: object,
                  **kwargs: object) -> Iterator[Structure]:
-        if not self._has_trained() and not self.losses:
+        if not self._steps.has_trained() and not self._steps.losses:
             with self._feed.paused():
                 return iter(list(original(trainer, input_fn, *args, **kwargs)))
         self._check_model(trainer)
@@ -243,11 +216,11 @@ class TF2Run:
         """
         self._finish_training()
         self._settle()
-        if self.result is None or self._counterparts is None:
+        if self.result is None or self._steps.counterparts is None:
             raise TrainedError
         with self._feed.paused():
             found = run(functools.partial(original, trainer), input_fn, self._settings)
-        self._life.add(phase, len(self.losses))
+        self._life.add(phase, len(self._steps.losses))
         self.result = dataclasses.replace(
             self.result, differences=(*self.result.differences, *filter(None, [found.problem])),
             notes=(*self.result.notes, *filter(None, [found.note])))
@@ -268,51 +241,42 @@ class TF2Run:
                     *self.result.differences, "second training: the migrated program fails: "
                     f"{type(error).__name__}: {error}"))
         self._settle()
-        first = min(len(self.losses), self._settings.steps)
+        losses = self._steps.losses
+        first = min(len(losses), self._settings.steps)
         self.result = dataclasses.replace(
-            self.result, losses=tuple(self.losses[:first]), again=tuple(self.losses[first:]),
+            self.result, losses=tuple(losses[:first]), again=tuple(losses[first:]),
             phases=tuple(self._life.phases.items()))
 
     def _finish_training(self) -> None:
         """Saves the values of the last step, if the program ended by itself."""
         self._timeout.stop()
-        if self.result is None and self._has_trained():
+        if self.result is None and self._steps.has_trained():
             self._close()
-        if self.result is None and self.losses:
+        if self.result is None and self._steps.losses:
             self._end()
 
     def _settle(self) -> None:
         """Saves the values that the last phase has left."""
-        if self._life.phases and self._counterparts is not None and self._first is not None:
-            prompt, late = self._counterparts.values()
-            self._save(after(list(self._life.phases)[-1]), {**prompt, **late})
+        if self._life.phases and self._first is not None:
+            self._steps.save_after(list(self._life.phases)[-1])
 
     def _gradient(self, original: Callable[..., Structure], tape: tf.GradientTape,
                   target: Structure, *args: object, **kwargs: object) -> Structure:
         if tf.is_tensor(target) and target.shape.rank == 0:
             with tape.stop_recording() if tape._recording else contextlib.nullcontext():
-                call(self._note_loss, target)
+                call(self._steps.note_loss, target)
         return original(tape, target, *args, **kwargs)
-
-    def _note_loss(self, value: np.ndarray) -> None:
-        self._loss = float(value)
-
-    def _has_trained(self) -> bool:
-        return self._made() > self._updates
-
-    def _made(self) -> int:
-        return max((tables.updates // tables.num_replicas for tables in self._tables), default=0)
 
     def _call_function(self, original: Callable[..., Result], *args: object,
                        **kwargs: object) -> Result:
         if not self._depth:
-            self._note_starts()
+            self._steps.note_starts(self._depth > 0)
         self._depth += 1
         try:
             result = original(*args, **kwargs)
         finally:
             self._depth -= 1
-        if not self._depth and self._is_fed_inside and self._has_trained():
+        if not self._depth and self._is_fed_inside and self._steps.has_trained():
             self._close()
             self._check_open()
         return result
@@ -320,30 +284,16 @@ class TF2Run:
     def _asked(self) -> int:
         """Returns the number of completed steps, when the program requests the next batch."""
         self._check_open()
-        self._timeout.start_step(len(self.losses) + 1)
+        self._timeout.start_step(len(self._steps.losses) + 1)
         self._is_fed_inside = self._depth > 0  # variables may be in use by now
-        if self._has_trained() and not self._is_fed_inside:
+        if self._steps.has_trained() and not self._is_fed_inside:
             self._close()
             self._check_open()
-        self._note_starts()
-        return len(self.losses) - self._before
-
-    def _note_starts(self) -> None:
-        """Notes the values before the first step; a function that asks may be in that step."""
-        if self._counterparts is not None or self._has_trained():
-            return
-        if self._depth:
-            self._seen.note_new_starts()
-        else:
-            self._seen.note_starts()
-            self._own.clear()
-        for tables in self._tables:
-            with tf.init_scope():  # the first call may be while a function is traced
-                values = {name: variable.numpy() for name, variable in tables.variables().items()}
-            self._own[tables] = {**values, **self._own.get(tables, {})}
+        self._steps.note_starts(self._depth > 0)
+        return len(self._steps.losses) - self._before
 
     def _check_open(self) -> None:
-        is_done = len(self.losses) >= self._last if self._before else self.result is not None
+        is_done = len(self._steps.losses) >= self._last if self._before else self.result is not None
         if not is_done:
             return
         if not self._is_bounded or not self._left:
@@ -351,90 +301,24 @@ class TF2Run:
         self._left -= 1
 
     def _close(self) -> None:
-        """Saves the values after the completed step."""
+        """Records the completed step."""
         self._timeout.stop()
-        made, self._updates = self._made() - self._updates, self._made()
-        if made > 1:
-            self.problem = (f"the migrated program made {made} steps between two batches: run one "
-                            "step for each batch, with steps_per_execution=1")
+        if self._steps.record(is_first_training=not self._before):
             self._end()
-        elif self._counterparts is None:
-            self._set_back()
-        else:
-            self._close_step()
-
-    def _set_back(self) -> None:
-        self._counterparts = Counterparts(self._reference, self._tables, self._seen,
-                                          dict(self._settings.names))
-        self._counterparts.set_back()
-
-    def _close_step(self) -> None:
-        assert self._counterparts is not None
-        prompt, late = self._counterparts.values()
-        has_late = bool(self._counterparts.is_pipelined)
-        step = len(self.losses) + 1
-        if has_late and self._late is not None:
-            self._save(step_name(step - 1), {**self._late, **late})
-        if has_late and step > self._settings.steps and not self._before:
-            self._end()
-            return
-        self._late = prompt if has_late else None
-        self.losses.append(self._loss)
-        recording.save_activations(self._directory, step, {
-            name: value for tables in self._tables for name, value in tables.trained.items()})
-        if not has_late:
-            self._save(step_name(step), {**prompt, **late})
-            if step == self._settings.steps:
-                self._end()
-
-    def _complete(self) -> None:
-        """Saves the last step of a Trainer, which has applied the update of pipelined tables."""
-        if self._late is not None and self._counterparts is not None:
-            _, late = self._counterparts.values()
-            self._save(step_name(len(self.losses)), {**self._late, **late})
-            self._late = None
-
-    def _save(self, name: str, values: Mapping[str, np.ndarray]) -> None:
-        assert self._counterparts is not None
-        layouts = {name: TableLayout("div", 1, len(values[name]))
-                   for name in self._reference.tables if name in values}
-        tensors = {**values, TABLE_LAYOUTS_KEY: np.array(format_table_layouts(layouts))}
-        with tf.device("/cpu:0"):
-            tf.raw_ops.SaveV2(prefix=str(self._directory / name),
-                              tensor_names=list(tensors), shape_and_slices=[""] * len(tensors),
-                              tensors=list(map(tf.constant, tensors.values())))
 
     def _end(self) -> None:
-        self._life.add(TRAINING, len(self.losses))
-        if self._late is not None:  # whose tables nothing has completed
-            complete = len(list(self._directory.glob("step-*.index")))
-            del self.losses[complete:]
-        found = self._counterparts
+        self._life.add(TRAINING, len(self._steps.losses))
+        self._steps.drop_incomplete()
+        found = self._steps.counterparts
         count = len(self._reference.result.digests[0])
         own = self._feed.own_batches(count)
         notes = [] if self._feed.is_recorded else [
             "the migrated program's batches have another structure, so it was fed its own"]
         self.result = RecordedResult(
-            tuple(self.losses), self._plan(), self._reference.result.inputs,
+            tuple(self._steps.losses), self._steps.plan(), self._reference.result.inputs,
             (own.digests()[:count] if self._feed.is_recorded
              else self._reference.result.digests[0],), True,
             stage=TF2, tables=self._reference.result.tables,
             notes=(*notes, *(found.notes if found else ())),
-            differences=tuple(filter(None, [self.problem, *(found.missing if found else ()),
-                                            *self._start_differences()])))
-
-    def _plan(self) -> dict[str, str]:
-        values: dict[str, str] = {}
-        for tables in self._tables:
-            values.update(plan_values(tables.plan, evaluate=False))
-        return values
-
-    def _start_differences(self) -> Iterator[str]:
-        if self._counterparts is None:
-            return
-        tables = {name: value for one, values in self._own.items() if one.updates
-                  for name, value in values.items()}
-        for name, own in self._counterparts.starts(tables).items():
-            legacy = {**self._reference.tables, **self._reference.variables}[name]
-            if found := start_difference(legacy, own):
-                yield f"initial value of {name}: {found}"
+            differences=tuple(filter(None, [self._steps.problem, *(found.missing if found else ()),
+                                            *self._steps.start_differences()])))
