@@ -166,7 +166,9 @@ class Counterparts:
     def values(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Returns the values of dense variables, and those of tables and slots."""
         dense = {name: variable.numpy() for name, variable in self._dense.items()}
-        return dense, {name: variable.numpy() for name, variable in self._tables.items()}
+        # A layer's `numpy()` applies the pending update, before its time in the program.
+        return dense, {name: variable.read_value().numpy()
+                       for name, variable in self._tables.items()}
 
     def starts(self, of_tables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the program's own initial values, where known."""
