@@ -66,9 +66,10 @@ def test_graphs_do_not_outlive_calls(is_fresh, tmp_path):
 def test_long_runs_keep_what_a_plain_estimator_keeps(is_fresh, count, tmp_path):
     def plain_model_fn(features, labels, mode):
         weight = v1.get_variable("weight", [8, 1])
-        loss = tf.reduce_sum(tf.nn.embedding_lookup(weight, features["id"]))
+        rows = tf.nn.embedding_lookup(weight, features["id"])
+        loss = tf.reduce_sum(rows)
         return tf_estimator.EstimatorSpec(
-            mode, loss=loss, predictions={"loss": loss},
+            mode, loss=loss, predictions={"rows": rows},
             train_op=v1.train.AdagradOptimizer(0.1).minimize(loss, v1.train.get_global_step()))
 
     def grown(new):
