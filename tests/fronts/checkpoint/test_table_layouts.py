@@ -5,12 +5,17 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.spec.oracle import cut
 from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,
     format_table_layouts,
+    moves,
     parse_table_layouts,
 )
 
@@ -40,6 +45,20 @@ def test_same_layouts_give_the_same_bytes():
     (TableLayout("mod", 1, 10), True), (TableLayout("mod", 4, 1), True)])
 def test_rows_are_by_id_unless_mod_permutes_them(layout, by_id):
     assert layout.is_by_id is by_id
+
+
+@given(st.integers(1, 40), *[st.tuples(st.sampled_from(["div", "mod"]), st.integers(1, 12))] * 2)
+def test_moves_take_every_row_from_its_place_to_its_place(rows, old, new):
+    (old_strategy, old_hosts), (new_strategy, new_hosts) = old, new
+    ids = np.arange(rows)
+    saved = np.concatenate(cut(ids, old_hosts, old_strategy))
+    for part, expected in enumerate(cut(ids, new_hosts, new_strategy)):
+        found = np.full(len(expected), -1)
+        for move in moves(part, TableLayout(new_strategy, new_hosts, rows),
+                          TableLayout(old_strategy, old_hosts, rows)):
+            stored = saved[move.offset:move.offset + move.size]
+            found[list(move.target)] = stored[list(move.source)]
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("text, sentence", [
