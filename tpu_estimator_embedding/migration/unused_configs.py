@@ -24,7 +24,7 @@ from tpu_estimator_embedding.migration.node_search import (
 )
 
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
-           "FeatureConfig")
+           "FeatureConfig", "embedding_column", "shared_embedding_columns")
 # What an uncalled function makes that was there for the Estimator only.
 _OF_TPU = ("EmbeddingConfigSpec", "embedding_column", "shared_embedding_columns")
 _PARAMETERS = "Parameters"  # end of the names of classes
@@ -33,6 +33,7 @@ _BUILTINS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "in
              "str", "bool", "min", "max")
 _METHODS = ("format", "join")
 _OF_TENSORFLOW = ("ConfigProto", "GPUOptions")
+_CATEGORICAL = ("categorical_column", "sequence_categorical_column", "weighted_categorical_column")
 # What reads variables by names that are computed, or all of them.
 _READS_NAMES = ("globals", "locals", "vars", "eval", "exec", "__import__", "import_module",
                 "__dict__", "fire", "getmembers", "modules")
@@ -210,7 +211,7 @@ class HarmlessCalls:
             return name not in self._bound
         if self._is_of_library(call):
             return self.make_configurations(call) or name in _OF_TENSORFLOW or name.endswith(
-                "_initializer")
+                "_initializer") or name.startswith(_CATEGORICAL)
         return name in _METHODS or name == "get" and dotted(call.func)[:-1] in _READ_BY_GET
 
     def _is_of_library(self, call: cst.Call) -> bool:

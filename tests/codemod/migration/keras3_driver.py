@@ -61,6 +61,8 @@ third.build(program.input_fn)
 images = program.make_estimator(f"{directory}/images")
 images._forward = lambda features, params: keras.layers.BatchNormalization()(
     keras.ops.expand_dims(keras.ops.expand_dims(features["users"], 1), 1))
+named = program.make_estimator(f"{directory}/named")
+named._forward = lambda features, params: keras.layers.Dense(1, name="users")(features["users"])
 accuracies = [float(keras.ops.mean(keras_training.equal(np.array(labels), np.array(predictions))))
               for labels, predictions in ([[[1], [0], [1]], [1, 0, 0]], [[1, 0], [[1], [1]]])]
 with open(f"{directory}/results.json", "w", encoding="utf-8") as file:
@@ -72,6 +74,7 @@ with open(f"{directory}/results.json", "w", encoding="utf-8") as file:
                "wrong_ids": message_of(training.evaluate, with_wrong_ids, steps=1),
                "both_limits": message_of(training.train, program.input_fn, steps=1, max_steps=2),
                "accuracies": accuracies, "images": message_of(images.build, program.input_fn),
+               "named": message_of(named.build, program.input_fn),
                "unequal": message_of(keras_training.equal, np.zeros([3, 2]), np.zeros([3, 4])),
                "is_alone": not any(name.startswith("tpu_estimator") for name in sys.modules)},
               file)

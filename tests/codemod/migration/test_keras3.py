@@ -87,6 +87,7 @@ def test_program_computes_what_the_legacy_one_computed(backend, migrated, tmp_pa
     assert results["accuracies"] == [pytest.approx(2 / 3), 0.5]  # labels of [batch, 1], too
     assert "must have equal shapes" in results["unequal"]
     assert "normalizes an input of 4 dimensions" in results["images"]
+    assert results["named"] == ""  # a layer with the name of a feature
     assert results["both_limits"] == "Can not provide both steps and max_steps, got 1 and 2."
     legacy = {name: float(value) for name, value in re.findall(
         r"'(\w+)': (?:np\.\w+\()?([\d.]+)", (migrated / "metrics.txt").read_text())}
@@ -203,6 +204,17 @@ def test_name_of_a_program_for_a_module_that_it_needs_no_longer_goes():
     written = rewrite(text, "program.py", to="keras3").data
     assert written == rewrite(BEFORE, "program.py", to="keras3").data
     assert b"tpu_estimator" not in written
+
+
+def test_columns_of_the_module_that_it_needs_no_longer_go():
+    columns = ("columns = [tf.tpu.experimental.embedding_column(tf.feature_column."
+               "categorical_column_with_identity('words', WORDS), 4)]\n")
+    text = BEFORE.replace("WORDS, USERS = 50, 20\n", f"WORDS, USERS = 50, 20\n{columns}").replace(
+        LAYER, f"net = {COLUMNS}(features, columns)")
+    assert text.count("columns") > BEFORE.count("columns") + 1
+    written = rewrite(text, "program.py", to="keras3").data
+    assert b"tpu_estimator" not in written and b"columns" not in written
+    assert b"net = features['words']" in written
 
 
 @pytest.mark.parametrize("old, new, written", [

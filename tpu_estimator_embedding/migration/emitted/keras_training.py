@@ -138,8 +138,8 @@ class KerasTraining:
         if self._seed is not None:
             keras.utils.set_random_seed(self._seed)
         keras.backend.clear_session()  # layers get the names that they had in model_fn
-        inputs = {name: keras.Input(tuple(one.shape[1:]), dtype=one.dtype.name, name=name)
-                  for name, one in spec.items()}
+        inputs = {name: _new_input(number, name, one)
+                  for number, (name, one) in enumerate(spec.items())}
         ids = {name: inputs[name] for name in self._features}
         weights = {name: inputs[_weights(name)] for name in self._features}
         rows = keras_rs.layers.DistributedEmbedding(self._features)(ids, weights)
@@ -466,6 +466,12 @@ def _dense(values, default):
     if isinstance(values, tf.RaggedTensor):
         return values.to_tensor(tf.cast(default, values.dtype))
     return values[:, tf.newaxis] if values.shape.rank == 1 else values
+
+
+def _new_input(number, name, spec):
+    """Returns the input of a feature, whose layer has another name: a layer may be `dense`, too."""
+    tensor = keras.KerasTensor((None, *spec.shape[1:]), dtype=spec.dtype.name, name=name)
+    return keras.layers.InputLayer(input_tensor=tensor, name=f"input_{number}").output
 
 
 def _weights(feature):
