@@ -528,12 +528,18 @@ class TrainOp:
         """Returns the optimizer in a CrossShardOptimizer."""
         while self._is_cross_shard(node):
             assert isinstance(node, cst.Call)
-            if len(node.args) != 1 or node.args[0].star:
+            inside, others = node.args[:1], node.args[1:]
+            if not inside or inside[0].star or inside[0].keyword or not all(
+                    map(self._is_default_reduction, others)):
                 self._problem(node, "CrossShardOptimizer with arguments other than the optimizer: "
                               "delete them")
                 return node
-            node = node.args[0].value
+            node = inside[0].value
         return node
+
+    def _is_default_reduction(self, argument: cst.Arg) -> bool:
+        return argument.keyword is not None and argument.keyword.value == "reduction" and any(
+            path.endswith("losses.Reduction.MEAN") for path in self._names.paths(argument.value))
 
     def _is_cross_shard(self, call: cst.CSTNode) -> bool:
         return isinstance(call, cst.Call) and any(

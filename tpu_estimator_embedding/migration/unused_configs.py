@@ -181,6 +181,12 @@ class HarmlessCalls:
 
     def __init__(self, module: cst.Module) -> None:
         self._bound = {name for name, _, _ in bindings_in(module)}
+        # Functions of the module that make columns. A function that calls itself is none of them.
+        self._makers: dict[str, cst.FunctionDef] = {
+            function.name.value: function for function in module.body
+            if isinstance(function, cst.FunctionDef) and not function.decorators
+            and any(name.value in _OF_TPU for name in find_all(function, cst.Name))
+            and _counts(function)[function.name.value] == 1}
         self._libraries: dict[str, str] = {}  # name -> the library that gives it
         lines: list[cst.Import | cst.ImportFrom] = find_all(module, cst.Import, cst.ImportFrom)
         for line in lines:
@@ -190,6 +196,19 @@ class HarmlessCalls:
                         line, "relative", ()):
                     name = bound_name(alias)
                     self._libraries[name] = source[0]
+        self._libraries |= self._modules_of_libraries(module)
+
+    def _modules_of_libraries(self, module: cst.Module) -> dict[str, str]:
+        """Returns variables with modules of libraries, as in `fc = tf.feature_column`."""
+        bound = collections.Counter(name for name, _, _ in bindings_in(module))
+        made = collections.Counter(
+            (assign.targets[0].target.value, self._libraries.get("".join(
+                dotted(assign.value)[:1]), ""))
+            for assign in find_all(module, cst.Assign)
+            if len(assign.targets) == 1 and isinstance(assign.targets[0].target, cst.Name)
+            and isinstance(assign.value, cst.Attribute))
+        return {name: library for (name, library), count in made.items()
+                if library and count == bound[name]}
 
     def are_all_of(self, value: cst.CSTNode) -> bool:
         """Whether all calls of an expression are such calls."""
@@ -199,6 +218,9 @@ class HarmlessCalls:
     def make_configurations(self, call: cst.Call) -> bool:
         """Whether a call makes a configuration of the Estimator or of its tables."""
         name = called_name(call)
+        if isinstance(call.func, cst.Name) and name in self._makers:
+            return all(map(self._is_of_library, _calls_now(self._makers[name].body))) and (
+                self.are_all_of(self._makers[name].body))
         return self._is_of_library(call) and (name in _MAKERS or name.endswith(_PARAMETERS))
 
     def is_alias(self, value: cst.BaseExpression) -> bool:
@@ -209,9 +231,11 @@ class HarmlessCalls:
         name = called_name(call)
         if isinstance(call.func, cst.Name) and name in _BUILTINS:
             return name not in self._bound
+        if self.make_configurations(call):
+            return True
         if self._is_of_library(call):
-            return self.make_configurations(call) or name in _OF_TENSORFLOW or name.endswith(
-                "_initializer") or name.startswith(_CATEGORICAL)
+            return name in _OF_TENSORFLOW or name.endswith("_initializer") or name.startswith(
+                _CATEGORICAL)
         return name in _METHODS or name == "get" and dotted(call.func)[:-1] in _READ_BY_GET
 
     def _is_of_library(self, call: cst.Call) -> bool:

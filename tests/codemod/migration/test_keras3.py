@@ -206,10 +206,13 @@ def test_name_of_a_program_for_a_module_that_it_needs_no_longer_goes():
     assert b"tpu_estimator" not in written
 
 
-def test_columns_of_the_module_that_it_needs_no_longer_go():
-    columns = ("columns = [tf.tpu.experimental.embedding_column(tf.feature_column."
+@pytest.mark.parametrize("place", ["line", "function"])
+def test_columns_of_the_module_that_it_needs_no_longer_go(place):
+    columns = ("[tf.tpu.experimental.embedding_column(tf.feature_column."
                "categorical_column_with_identity('words', WORDS), 4)]\n")
-    text = BEFORE.replace("WORDS, USERS = 50, 20\n", f"WORDS, USERS = 50, 20\n{columns}").replace(
+    lines = (f"columns = {columns}" if place == "line" else
+             f"def make_columns():\n    return {columns}columns = make_columns()\n")
+    text = BEFORE.replace("WORDS, USERS = 50, 20\n", f"WORDS, USERS = 50, 20\n{lines}").replace(
         LAYER, f"net = {COLUMNS}(features, columns)")
     assert text.count("columns") > BEFORE.count("columns") + 1
     written = rewrite(text, "program.py", to="keras3").data

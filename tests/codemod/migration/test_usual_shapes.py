@@ -56,6 +56,8 @@ ACCEPTED = {
     "None for several": ("    # The rate", "    x = train_op = None\n    # The rate", ""),
     "None for a tuple": ("    # The rate", "    x, train_op = None, None\n    # The rate",
                          "x = None"),
+    "mean over replicas": ("CrossShardOptimizer(optimizer)", "CrossShardOptimizer(optimizer, "
+                           "reduction=tf.losses.Reduction.MEAN)", ""),
     "optimizer of a function": (RATE, "    optimizer = get_optimizer(params['name'], rate)\n",
                                 "        optimizer = tf.train.AdamOptimizer(learning_rate)\n"),
     "optimizer of a function in a wrapper": (

@@ -75,8 +75,9 @@ def with_lookup(before: JoinedLookups, batch: Batch, gradients: Mapping[str, Ten
                       _of_row_splits(datas, batch.size) if placement is RaggedEnqueueData else
                       tf.concat([tf.cast(data[1], tf.int64) for data in datas], 0))
     in_order = [batch.datas[name] for name in order]
-    ids = tf.concat([tf.cast(data[0], tf.int64) for data in in_order], 0)
-    counts = tf.concat(tf.shape_n([data[0] for data in in_order], out_type=tf.int64), 0)
+    of_features = [tf.cast(data[0], tf.int64) for data in in_order]
+    ids = tf.concat(of_features, 0)
+    counts = tf.concat(tf.shape_n(of_features, out_type=tf.int64), 0)
     starts = tf.cumsum(counts, exclusive=True) + tf.size(before.ids, tf.int64)
     by_name = [order.index(name) for name in gradients]
     is_used = tf.cast(tf.not_equal(factor, 0.0), tf.int64)

@@ -363,7 +363,10 @@ def _not_compared(a: RecordedResult, b: RecordedResult) -> tuple[str, ...]:
                         (life.AGAIN, "train again")):
         has = [phase in dict(one.phases) and (phase != life.AGAIN or bool(one.again))
                for one in (a, b)]
-        if not all(has):
+        if a.num_replicas > 1 and not has[0] and phase != life.AGAIN:
+            found.append(f"{phase} (verify follows programs with several replicas in their "
+                         "training only)")
+        elif not all(has):
             found.append(f"{phase} (the {'migrated' if has[0] else 'legacy'} program does not "
                          f"{verb})")
     return tuple(found)

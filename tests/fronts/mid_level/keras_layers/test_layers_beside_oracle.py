@@ -134,3 +134,23 @@ def test_small_tables_alone_follow_the_combiner(keras, combiner):
         check_tables({name: tf.convert_to_tensor(value) for name, value in (
             ("small", tables[0]), ("small/accumulators", slots[tuple(tables[0].shape)]),
             ("large", tables[1]), ("large/accumulators", slots[tuple(tables[1].shape)]))}, oracle)
+
+
+def test_ids_of_both_types_train_as_those_of_one(keras):
+    oracle, rng = new_oracle(ADAGRAD), np.random.default_rng(7)
+    features, _ = to_inputs(new_batch(rng, oracle))
+    mixed = {name: tf.cast(ids, tf.int32) if name.startswith("small") else ids
+             for name, ids in features.items()}
+    layers = [embedding_layer_class(keras)(to_feature_config(oracle), None) for _ in range(2)]
+
+    @tf.function
+    def step(layer, ids):
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(value**2) for value in layer(ids).values()])
+        layer.apply_gradients(tape.gradient(loss, layer.trainable_variables))
+
+    for layer, ids in zip(layers, (features, mixed), strict=True):
+        layer(ids)
+        step(layer, ids)
+    for name, variable in layers[0]._tables.variables.items():
+        np.testing.assert_array_equal(variable, layers[1]._tables.variables[name], err_msg=name)
