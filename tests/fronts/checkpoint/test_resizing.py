@@ -3,10 +3,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fronts.checkpoint.saved import restore_v1, save_v1, values_of, variables
 from tpu_estimator_embedding import checkpoint
-from tpu_estimator_embedding.checkpoint.resizing import row_initializer
+from tpu_estimator_embedding.checkpoint.resizing import ResizedRows, row_initializer
+from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor
 
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -163,3 +166,13 @@ def test_table_of_a_column_is_found_by_the_name_of_the_column(tmp_path):
     with pytest.raises(ValueError, match="`resize` must be of different tables, got 'input_layer"):
         checkpoint.convert(source, tmp_path / "twice", resize={"words": 20, table: 30})
     assert not list(tmp_path.glob("twice*"))
+
+
+@given(st.integers(1, 6), st.integers(1, 12), st.integers(0, 11), st.integers(1, 12))
+def test_any_piece_has_saved_rows_first_and_new_ones_after_them(saved, rows, start, stop):
+    start, stop = min(start, rows - 1), max(min(stop, rows), min(start, rows - 1) + 1)
+    values = np.arange(saved * 2, dtype=np.float32).reshape(saved, 2)
+    resized = ResizedRows(ArrayTensor(values), rows,
+                          lambda shape: np.full(shape, -1.0, np.float32))
+    whole = np.concatenate([values, np.full([12, 2], -1.0, np.float32)])[:rows]
+    np.testing.assert_array_equal(resized.read_rows(start, stop), whole[start:stop])

@@ -27,6 +27,7 @@ from tpu_estimator_embedding.compat.upstream import tpu_context
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.ops.assertion import VALUE, assert_that
 from tpu_estimator_embedding.ops.id_checks import in_batch
+from tpu_estimator_embedding.ops.owned_memory import owned
 from tpu_estimator_embedding.types import Structure, Tensor
 
 _LEAVES = (tf.Tensor, composite_tensor.CompositeTensor, tf.Variable, np.ndarray, np.generic, bool,
@@ -375,6 +376,8 @@ def _split_tensor(name: str, tensor: Tensor | tf.SparseTensor | tf.RaggedTensor,
         tensor = _divisible(tensor, num_replicas, axis)
     if isinstance(tensor, tf.SparseTensor):
         return _split_sparse(in_batch(tensor, name, axis), num_replicas, axis, size)
+    if num_replicas > 1:
+        tensor = owned(tensor)
     if isinstance(tensor, tf.RaggedTensor):
         share = tensor.nrows() // num_replicas
         return [tensor[replica * share:(replica + 1) * share] for replica in range(num_replicas)]

@@ -240,3 +240,18 @@ def test_no_sample_of_a_batch_of_unknown_size_is_dropped(kind, size):
             return
         found = session.run(shares)
         assert [len(getattr(share, "values", share)) for share in found] == [size // 2] * 2
+
+
+def test_arrays_of_the_program_are_not_written_into():
+    memory = np.ones(20 * 12 * 16 + 16, np.float32)
+    first = -memory.ctypes.data % 64 // 4  # TensorFlow copies arrays at other addresses
+    arrays = memory[first:first + 20 * 12 * 16].reshape(20, 12, 16)
+    with tf.Graph().as_default(), v1.Session() as session:
+        iterator = v1.data.make_initializable_iterator(tf.data.Dataset.from_generator(
+            lambda: iter(arrays), output_signature=tf.TensorSpec([12, 16])))
+        shares = split_batch({"x": iterator.get_next()}, None, 3)
+        doubled = shares[1][0]["x"] * 2.0
+        session.run(iterator.initializer)
+        for _ in arrays:
+            np.testing.assert_array_equal(session.run(doubled), 2.0)
+    np.testing.assert_array_equal(arrays, 1.0)

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of tensors whose memory may belong to the program."""
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+
+def owned(tensor: Tensor | tf.RaggedTensor) -> Tensor | tf.RaggedTensor:
+    """Returns a copy, in memory that TensorFlow has allocated.
+
+    An array that a generator yields, or that a session is fed, becomes a tensor without a copy.
+    TensorFlow never writes into that tensor, but into a slice of it, where an op may reuse the
+    memory of its input. So what is sliced on behalf of a program is copied before.
+
+    Args:
+        tensor: a tensor or ragged tensor. One of resources or variants is returned as it is.
+
+    >>> owned(tf.constant([1.0, 2.0])).numpy().tolist()
+    [1.0, 2.0]
+    """
+    if tensor.dtype in (tf.resource, tf.variant):
+        return tensor
+    return tf.nest.map_structure(lambda part: tf.raw_ops.DeepCopy(x=part), tensor,
+                                 expand_composites=True)
