@@ -5,6 +5,9 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.types import Tensor
 
+_COPIED = (tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64,
+           tf.half, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128)
+
 
 def owned(tensor: Tensor | tf.RaggedTensor) -> Tensor | tf.RaggedTensor:
     """Returns a copy, in memory that TensorFlow has allocated.
@@ -14,12 +17,13 @@ def owned(tensor: Tensor | tf.RaggedTensor) -> Tensor | tf.RaggedTensor:
     memory of its input. So what is sliced on behalf of a program is copied before.
 
     Args:
-        tensor: a tensor or ragged tensor. One of resources or variants is returned as it is.
+        tensor: a tensor or ragged tensor. One of texts, or of a type that TensorFlow hardly computes
+            with (quantized, four or eight bits wide floats), is returned as it is.
 
     >>> owned(tf.constant([1.0, 2.0])).numpy().tolist()
     [1.0, 2.0]
     """
-    if tensor.dtype in (tf.resource, tf.variant):
+    if tensor.dtype not in _COPIED:
         return tensor
     return tf.nest.map_structure(lambda part: tf.raw_ops.DeepCopy(x=part), tensor,
                                  expand_composites=True)
