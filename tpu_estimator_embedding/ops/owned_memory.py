@@ -5,8 +5,9 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.types import Tensor
 
-_COPIED = (tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64,
-           tf.half, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128)
+_COPIED = (
+    tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64,
+    tf.half, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128)
 
 
 def owned(tensor: Tensor | tf.RaggedTensor) -> Tensor | tf.RaggedTensor:
@@ -17,8 +18,8 @@ def owned(tensor: Tensor | tf.RaggedTensor) -> Tensor | tf.RaggedTensor:
     memory of its input. So what is sliced on behalf of a program is copied before.
 
     Args:
-        tensor: a tensor or ragged tensor. One of texts, or of a type that TensorFlow hardly computes
-            with (quantized, four or eight bits wide floats), is returned as it is.
+        tensor: a tensor or ragged tensor. Texts, and types that TensorFlow hardly computes with
+            (quantized ones, floats of eight bits), are returned as they are.
 
     >>> owned(tf.constant([1.0, 2.0])).numpy().tolist()
     [1.0, 2.0]
