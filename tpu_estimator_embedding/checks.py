@@ -73,8 +73,21 @@ def read_positive_int(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: the text is anything else.
     """
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
+    return _read_int(text, 1)
+
+
+def read_count(text: str) -> int:
+    """Reads an int of at least 0 from an option of a command.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is anything else.
+    """
+    return _read_int(text, 0)
+
+
+def _read_int(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got {text!r}")
     return int(text)
 
 

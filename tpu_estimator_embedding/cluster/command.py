@@ -32,13 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.usage = f"{parser.prog} [OPTION...] [-- OPTION-OF-RUN...] PROGRAM.py [ARGUMENT...]"
     parser.epilog = EXAMPLES
-    parser.add_argument("--workers", type=_count, default=1, metavar="N",
+    parser.add_argument("--workers", type=checks.read_count, default=1, metavar="N",
                         help="workers in addition to the chief, which trains too; default 1")
     parser.add_argument("--ps", type=checks.read_positive_int, default=1, metavar="N",
                         help="parameter servers, each with a part of every table; default 1")
     parser.add_argument("--evaluator", action="store_true",
                         help="a task evaluates every checkpoint, as train_and_evaluate does")
-    parser.add_argument("--restart", type=_count, default=3, metavar="N",
+    parser.add_argument("--restart", type=checks.read_count, default=3, metavar="N",
                         help="how often a task that dies is restarted; default 3")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py",
                         help="the program and its own arguments")
@@ -62,10 +62,3 @@ def run(args: argparse.Namespace) -> int:
         return supervise(tasks, args.restart)
     except KeyboardInterrupt:
         return 130
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 0:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text}")
-    return count

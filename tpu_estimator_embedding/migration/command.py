@@ -142,6 +142,7 @@ def run(args: argparse.Namespace) -> int:
               "pip install 'tpu_estimator_embedding[migrate]'", file=sys.stderr)
         return FAILED
     try:
+        _check_programs(args)
         _check_outputs(args)
     except ValueError as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
@@ -173,6 +174,12 @@ def run(args: argparse.Namespace) -> int:
             "To compare the programs step by step,")
         print(f"{when} run {_VERIFY} {shlex.join(arguments)}", file=sys.stderr)
     return found.exit_status
+
+
+def _check_programs(args: argparse.Namespace) -> None:
+    notebooks = [path for path in args.paths if path.endswith(".ipynb")]
+    checks.check(not notebooks, "paths", "Python files and directories", notebooks,
+                 "Write a notebook as a program first: jupyter nbconvert --to script NOTEBOOK.")
 
 
 def _check_outputs(args: argparse.Namespace) -> None:

@@ -538,8 +538,8 @@ class TrainOp:
         return node
 
     def _is_default_reduction(self, argument: cst.Arg) -> bool:
-        return argument.keyword is not None and argument.keyword.value == "reduction" and any(
-            path.endswith("losses.Reduction.MEAN") for path in self._names.paths(argument.value))
+        return argument.keyword is not None and argument.keyword.value == "reduction" and (
+            self._names.of_tensorflow(argument.value) == "losses.Reduction.MEAN")
 
     def _is_cross_shard(self, call: cst.CSTNode) -> bool:
         return isinstance(call, cst.Call) and any(

@@ -14,7 +14,7 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from tpu_estimator_embedding.migration.assignments import bindings_in
+from tpu_estimator_embedding.migration.assignments import bindings_in, names_of_target
 from tpu_estimator_embedding.migration.node_search import (
     Statement,
     bound_name,
@@ -23,10 +23,9 @@ from tpu_estimator_embedding.migration.node_search import (
     find_all,
 )
 
-_MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
-           "FeatureConfig", "embedding_column", "shared_embedding_columns")
 # What an uncalled function makes that was there for the Estimator only.
 _OF_TPU = ("EmbeddingConfigSpec", "embedding_column", "shared_embedding_columns")
+_MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "TableConfig", "FeatureConfig", *_OF_TPU)
 _PARAMETERS = "Parameters"  # end of the names of classes
 # What a configuration may also call: builtins, methods of texts, and names of TensorFlow.
 _BUILTINS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "int", "float", "len",
@@ -47,8 +46,8 @@ def without_unused(module: cst.Module, before: cst.Module, elsewhere: Set[str] =
                    moved: Collection[str] = (), inlined: Set[str] = frozenset()) -> cst.Module:
     """Removes configurations that the rewriting left without a use, until there are none.
 
-    These are assignments of a configuration, a container of some, or a name of this package, to a
-    variable that is used nowhere any more, and top-level functions that construct an
+    These are assignments of a configuration or of columns, a container of some, or a name of this
+    package, to a variable that is used nowhere any more, and top-level functions that construct an
     EmbeddingConfigSpec, or columns of a TPU, and were called before. One that calls what may have
     an effect stays, and so does all that a name in a text, or none at all, may reach.
 
@@ -180,13 +179,10 @@ class HarmlessCalls:
     """
 
     def __init__(self, module: cst.Module) -> None:
-        self._bound = {name for name, _, _ in bindings_in(module)}
-        # Functions of the module that make columns. A function that calls itself is none of them.
-        self._makers: dict[str, cst.FunctionDef] = {
-            function.name.value: function for function in module.body
-            if isinstance(function, cst.FunctionDef) and not function.decorators
-            and any(name.value in _OF_TPU for name in find_all(function, cst.Name))
-            and _counts(function)[function.name.value] == 1}
+        self._bound = collections.Counter(name for name, _, _ in bindings_in(module))
+        self._of_columns = {function.name.value: function for function in module.body
+                            if isinstance(function, cst.FunctionDef)
+                            and self._bound[function.name.value] == 1 and _makes_columns(function)}
         self._libraries: dict[str, str] = {}  # name -> the library that gives it
         lines: list[cst.Import | cst.ImportFrom] = find_all(module, cst.Import, cst.ImportFrom)
         for line in lines:
@@ -200,7 +196,6 @@ class HarmlessCalls:
 
     def _modules_of_libraries(self, module: cst.Module) -> dict[str, str]:
         """Returns variables with modules of libraries, as in `fc = tf.feature_column`."""
-        bound = collections.Counter(name for name, _, _ in bindings_in(module))
         made = collections.Counter(
             (assign.targets[0].target.value, self._libraries.get("".join(
                 dotted(assign.value)[:1]), ""))
@@ -208,7 +203,7 @@ class HarmlessCalls:
             if len(assign.targets) == 1 and isinstance(assign.targets[0].target, cst.Name)
             and isinstance(assign.value, cst.Attribute))
         return {name: library for (name, library), count in made.items()
-                if library and count == bound[name]}
+                if library and count == self._bound[name]}
 
     def are_all_of(self, value: cst.CSTNode) -> bool:
         """Whether all calls of an expression are such calls."""
@@ -218,9 +213,8 @@ class HarmlessCalls:
     def make_configurations(self, call: cst.Call) -> bool:
         """Whether a call makes a configuration of the Estimator or of its tables."""
         name = called_name(call)
-        if isinstance(call.func, cst.Name) and name in self._makers:
-            return all(map(self._is_of_library, _calls_now(self._makers[name].body))) and (
-                self.are_all_of(self._makers[name].body))
+        if isinstance(call.func, cst.Name) and name in self._of_columns:
+            return self.are_all_of(self._of_columns[name].body)
         return self._is_of_library(call) and (name in _MAKERS or name.endswith(_PARAMETERS))
 
     def is_alias(self, value: cst.BaseExpression) -> bool:
@@ -240,6 +234,24 @@ class HarmlessCalls:
 
     def _is_of_library(self, call: cst.Call) -> bool:
         return dotted(call.func)[:1] in [(name,) for name in self._libraries]
+
+
+def _makes_columns(function: cst.FunctionDef) -> bool:
+    """Whether a function assigns to local names and returns columns, and does nothing else.
+
+    Its calls are not looked at. A function that calls itself is none of these.
+    """
+    def is_local(line: cst.CSTNode) -> bool:
+        return isinstance(line, cst.Return) or matchers.matches(
+            line, matchers.Expr(matchers.SimpleString())) or (
+                isinstance(line, cst.Assign) and all(isinstance(name, cst.Name) for target in
+                    line.targets for name in names_of_target(target.target)))
+
+    statements = function.body.body
+    return not function.decorators and _counts(function)[function.name.value] == 1 and any(
+        name.value in _OF_TPU for name in find_all(function, cst.Name)) and all(
+            isinstance(statement, cst.SimpleStatementLine) and all(map(is_local, statement.body))
+            for statement in statements)
 
 
 def _calls_now(value: cst.CSTNode) -> list[cst.Call]:

@@ -82,13 +82,13 @@ def _onednn() -> Diagnosis:
 
     TensorFlow leaves it off on processors without instructions for neural networks. It rounds
     differently, so the user decides. With it, TensorFlow's allocator keeps 8 bytes for every 256
-    that it reserves, and it reserves up to twice of what a large tensor needs.
+    that it reserves for large tensors, and it reserves more than it is asked for.
     """
     from tensorflow.python.util import _pywrap_util_port
     if _pywrap_util_port.IsMklEnabled():
         uses_system = os.environ.get(_ONEDNN_ALLOCATOR, "").lower() in ("1", "true")
         return Diagnosis("oneDNN", "on, with the system's allocator" if uses_system else (
-            f"on; {_ONEDNN_ALLOCATOR}=1 saves 3 to 6 % of the memory of tables, and makes steps "
+            f"on; {_ONEDNN_ALLOCATOR}=1 saves 4 % or more of the memory of tables, and makes steps "
             "somewhat slower"))
     by_program = f", by {_ONEDNN}" if os.environ.get(_ONEDNN) else ""
     return Diagnosis("oneDNN", f"off{by_program}; {_ONEDNN}=1 makes dense layers faster, with "

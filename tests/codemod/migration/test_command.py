@@ -145,6 +145,13 @@ def test_file_that_is_not_python_and_has_no_tensorflow_is_left_out(folder, capsy
     assert "old.py" not in capsys.readouterr().err
 
 
+def test_a_notebook_is_refused(folder, capsys):
+    (folder / "notebook.ipynb").write_text('{"cells": [{"source": ["import tensorflow"]}]}')
+    assert cli.main(["migrate", "notebook.ipynb"]) == 1
+    assert ("`paths` must be Python files and directories, got ['notebook.ipynb']. Write a "
+            "notebook as a program first: jupyter nbconvert" in capsys.readouterr().err)
+
+
 def test_a_missing_file_is_named(folder, capsys):
     assert cli.main(["migrate", "--write", "trainer", "nowhere.py"]) == 1
     assert "There is no file or directory 'nowhere.py'." in capsys.readouterr().err

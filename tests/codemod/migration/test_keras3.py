@@ -9,11 +9,13 @@ import pathlib
 import re
 import sys
 
+import libcst as cst
 import pytest
 
 from tests.docs import ROOT
 from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint
+from tpu_estimator_embedding.migration import unused_configs
 from tpu_estimator_embedding.migration.codes import OPEN
 from tpu_estimator_embedding.migration.rewrite import rewrite
 
@@ -218,6 +220,24 @@ def test_columns_of_the_module_that_it_needs_no_longer_go(place):
     written = rewrite(text, "program.py", to="keras3").data
     assert b"tpu_estimator" not in written and b"columns" not in written
     assert b"net = features['words']" in written
+
+
+@pytest.mark.parametrize("line, goes", [
+    ('"""Makes columns."""', True), ("fc = tf.feature_column", True),
+    ("KNOWN['words'] = 1", False), ("global KNOWN; KNOWN = {}", False), ("print(50)", False),
+    ("assert KNOWN", False), ("KNOWN.update(a=1)", False)])
+def test_call_of_a_function_goes_where_it_only_makes_columns(line, goes):
+    text = f"""import tensorflow as tf
+KNOWN = dict()
+def make_columns():
+    {line}
+    return [tf.tpu.experimental.embedding_column(
+        tf.feature_column.categorical_column_with_identity('words', 50), 4)]
+columns = make_columns()
+"""
+    before = cst.parse_module(text + "spec = tf.tpu.experimental.EmbeddingConfigSpec(columns)\n")
+    left = unused_configs.without_unused(cst.parse_module(text), before).code
+    assert ("columns = make_columns()" not in left) == goes
 
 
 @pytest.mark.parametrize("old, new, written", [

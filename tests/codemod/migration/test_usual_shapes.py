@@ -147,6 +147,10 @@ def test_every_place_of_a_variable_that_is_not_the_functions_own_counts():
 
 # Case -> what is replaced in PROGRAM, and a word of the edit that the report names.
 REFUSED = {
+    "sum over replicas": ("CrossShardOptimizer(optimizer)", "CrossShardOptimizer(optimizer, "
+                          "reduction=tf.losses.Reduction.SUM)", "delete them"),
+    "mean of another module": ("CrossShardOptimizer(optimizer)", "CrossShardOptimizer(optimizer, "
+                               "reduction=other.losses.Reduction.MEAN)", "delete them"),
     "var_list": (TRAIN_OP, TRAIN_OP.replace("=step", "=step, var_list=[a]"), "delete it"),
     "grad_loss": (TRAIN_OP, TRAIN_OP.replace("=step", "=step, grad_loss=scale"),
                   "multiply the gradients by it in `transform_gradients`"),

@@ -175,3 +175,11 @@ def test_a_program_that_cannot_be_read_starts_no_task(arguments, sentence, capfd
     monkeypatch.setattr("tpu_estimator_embedding.cluster.command.supervise", None)
     assert cli.main(["cluster", *arguments]) == 2
     assert re.match(f"tpu-estimator-embedding: {sentence}", capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("option", ["--workers", "--restart"])
+@pytest.mark.parametrize("value", ["x", "-1", "1.5"])
+def test_count_that_is_none_is_refused(option, value, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["cluster", f"{option}={value}", "program.py"])
+    assert f"{option}: must be an integer of at least 0, got '{value}'" in capsys.readouterr().err

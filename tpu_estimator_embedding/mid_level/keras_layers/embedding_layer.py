@@ -189,7 +189,8 @@ class _EmbeddingLayer(_Layer):
             ValueError: if there is another number of gradients, or none was computed.
             RuntimeError: if they were applied before.
         """
-        checks.check(len(gradients) == 1 and gradients[0] is not None, "gradients",
+        checks.check(isinstance(gradients, Sequence) and len(gradients) == 1
+                     and gradients[0] is not None, "gradients",
                      "a list of one gradient, that of the layer's trainable variable", gradients)
         self._tables.apply_gradients(gradients[0])
 
@@ -223,7 +224,7 @@ class _EmbeddingLayer(_Layer):
         return self._lookup(features, weights, training)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments as plain values, without initializers."""
+        """Returns the arguments as plain values, with the initializers of TensorFlow and Keras."""
         config, settings = super().get_config(), self._settings
         return {**config, "feature_config": features_to_dict(settings.feature_config),
                 "optimizer": optimizer_to_dict(settings.optimizer),

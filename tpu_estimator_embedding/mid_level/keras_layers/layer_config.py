@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts FeatureConfigs and optimizers to plain values, for the `get_config` of a layer.
 
-Initializers are omitted: a loaded layer reads its rows from the file, and a layer created from a
-config alone uses the default initializer.
+Initializers of TensorFlow and Keras are kept. Others, such as functions, have no plain values: a
+layer created from a config without weights then warns, and uses the default initializer.
 """
 
 import dataclasses
+import importlib
+import json
+import warnings
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -20,10 +24,12 @@ from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     is_keras_optimizer,
     with_plain_rate,
 )
-from tpu_estimator_embedding.types import Structure
+from tpu_estimator_embedding.types import Initializer, Structure
 
 _TABLE_FIELDS = ("vocabulary_size", "dim", "combiner", "name")
 _FEATURE_FIELDS = ("max_sequence_length", "validate_weights_and_indices", "name")
+_TENSORFLOW = {"tf.compat.v1": tf.compat.v1, "tf.compat.v2": tf.compat.v2}
+_KERASES = ("keras", "tf_keras")
 
 
 def features_to_dict(feature_config: Structure) -> dict[str, Any]:
@@ -51,6 +57,7 @@ def features_from_dict(config: dict[str, Any]) -> Structure:
     """Converts the result of `features_to_dict` back to a structure of FeatureConfigs."""
     tables = [TableConfig(**{
         **table, "optimizer": optimizer_from_dict(table["optimizer"]),
+        "initializer": _table_initializer(table),
         "quantization_config": table["quantization_config"] and QuantizationConfig(
             **table["quantization_config"])}) for table in config["tables"]]
 
@@ -95,6 +102,60 @@ def optimizer_from_dict(config: dict[str, Any] | str | None) -> TableOptimizer |
     return getattr(optimizers, config["class"])(**settings)
 
 
+def initializer_to_dict(initializer: Any) -> dict[str, Any] | None:
+    """Converts an initializer of TensorFlow or Keras to plain values; returns None for any other.
+
+    >>> initializer_to_dict(tf.compat.v2.constant_initializer(1.0))
+    {'class': 'tf.compat.v2.constant_initializer', 'value': 1.0}
+    """
+    name = _initializer_name(type(initializer))
+    if not name:
+        return None
+    settings = {key: value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0)
+                else value for key, value in initializer.get_config().items()}
+    try:
+        json.dumps(settings)
+    except TypeError:  # an array
+        return None
+    return {"class": name, **settings}
+
+
+def initializer_from_dict(config: dict[str, Any]) -> Initializer:
+    """Converts the result of `initializer_to_dict` back to an initializer."""
+    module, _, name = config["class"].rpartition(".")
+    initializer: Initializer = getattr(_initializers(module), name).from_config(
+        {key: value for key, value in config.items() if key != "class"})
+    return initializer
+
+
+def _initializer_name(kind: type) -> str:
+    """Returns the public name of a class of initializers; empty if it is not of a library."""
+    library = kind.__module__.partition(".")[0]
+    if library in _KERASES:
+        is_public = getattr(_initializers(library), kind.__name__, None) is kind
+        return f"{library}.{kind.__name__}" if is_public else ""
+    return next((f"{prefix}.{name}" for prefix, module in _TENSORFLOW.items()
+                 for name in dir(module) if name.endswith("_initializer")
+                 and getattr(module, name) is kind), "")
+
+
+def _initializers(module: str) -> ModuleType:
+    found: ModuleType = _TENSORFLOW.get(module) or importlib.import_module(
+        module).initializers
+    return found
+
+
+def _table_initializer(table: dict[str, Any]) -> Initializer | None:
+    """Returns the initializer in the config of a table; earlier versions have saved none."""
+    if "initializer" in table and table["initializer"] is None:
+        warnings.warn(
+            f"The initializer of table {table['name']!r} is a function or holds an array, so the "
+            "layer's config does not contain it. Unless weights are loaded, the table starts from "
+            "the default values: create the layer with its TableConfig instead.", stacklevel=2)
+    config = table.get("initializer")
+    return initializer_from_dict(config) if config else None
+
+
 def _feature_to_dict(feature: FeatureConfig, tables: list[TableConfig]) -> dict[str, object]:
     if not any(feature.table is table for table in tables):
         tables.append(feature.table)
@@ -107,6 +168,7 @@ def _feature_to_dict(feature: FeatureConfig, tables: list[TableConfig]) -> dict[
 def _table_to_dict(table: TableConfig) -> dict[str, object]:
     quantization = getattr(table, "quantization_config", None)
     return {**{name: getattr(table, name) for name in _TABLE_FIELDS},
+            "initializer": initializer_to_dict(table.initializer),
             "optimizer": optimizer_to_dict(table.optimizer),
             "quantization_config": quantization and {
                 "num_buckets": quantization.num_buckets, "lower": quantization.lower,

@@ -170,7 +170,7 @@ class _PartialLayer(_Layer):
         return self._lookup(inputs, training)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments as plain values, without initializers."""
+        """Returns the arguments as plain values, with the initializers of TensorFlow and Keras."""
         config, settings = super().get_config(), self._settings
         return {**config, "feature_config": features_to_dict(settings.feature_config),
                 "optimizer": optimizer_to_dict(settings.optimizer),

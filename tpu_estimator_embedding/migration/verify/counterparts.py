@@ -13,7 +13,7 @@ from tpu_estimator_embedding.checkpoint.contents import PARAMETERS
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
 from tpu_estimator_embedding.migration.verify.batches import RecordedBatches
 from tpu_estimator_embedding.migration.verify.recording import BATCHES, INITIAL, RecordedResult
-from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTables
+from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTables, stored
 from tpu_estimator_embedding.trainer.dense_optimizer import name_of
 
 
@@ -166,9 +166,7 @@ class Counterparts:
     def values(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Returns the values of dense variables, and those of tables and slots."""
         dense = {name: variable.numpy() for name, variable in self._dense.items()}
-        # A layer's `numpy()` applies the pending update, before its time in the program.
-        return dense, {name: variable.read_value().numpy()
-                       for name, variable in self._tables.items()}
+        return dense, stored(self._tables)
 
     def starts(self, of_tables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the program's own initial values, where known."""

@@ -27,7 +27,7 @@ from tpu_estimator_embedding.migration.verify.life import after
 from tpu_estimator_embedding.migration.verify.plan_values import plan_values
 from tpu_estimator_embedding.migration.verify.recording import RecordingSettings, step_name
 from tpu_estimator_embedding.migration.verify.start_values import start_difference
-from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTables
+from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTables, stored
 
 
 class StepRecorder:
@@ -74,7 +74,7 @@ class StepRecorder:
             self._own.clear()
         for tables in self.tables:
             with tf.init_scope():  # the first call may be while a function is traced
-                values = {name: variable.numpy() for name, variable in tables.variables().items()}
+                values = stored(tables.variables())
             self._own[tables] = {**values, **self._own.get(tables, {})}
 
     def record(self, is_first_training: bool) -> bool:

@@ -270,7 +270,7 @@ class TF2Run:
     def _call_function(self, original: Callable[..., Result], *args: object,
                        **kwargs: object) -> Result:
         if not self._depth:
-            self._steps.note_starts(self._depth > 0)
+            self._steps.note_starts(in_function=False)
         self._depth += 1
         try:
             result = original(*args, **kwargs)
@@ -289,7 +289,7 @@ class TF2Run:
         if self._steps.has_trained() and not self._is_fed_inside:
             self._close()
             self._check_open()
-        self._steps.note_starts(self._depth > 0)
+        self._steps.note_starts(in_function=self._depth > 0)
         return len(self._steps.losses) - self._before
 
     def _check_open(self) -> None:

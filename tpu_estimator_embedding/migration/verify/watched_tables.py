@@ -75,6 +75,14 @@ class WatchedTables:
             self.trained = dict(self.activations)
 
 
+def stored(variables: Mapping[str, tf.Variable]) -> dict[str, np.ndarray]:
+    """Returns the values of variables without applying a pending update.
+
+    The `numpy` of a layer's variable applies it, before its time in the program.
+    """
+    return {name: variable.read_value().numpy() for name, variable in variables.items()}
+
+
 def call(function: Callable[[np.ndarray], object], value: object) -> None:
     """Calls a function with the value of a tensor whenever this place is executed."""
     def called(array: np.ndarray) -> np.int32:

@@ -2,6 +2,7 @@
 """The Keras layers under Keras 2 and Keras 3: what they compute, train, save and refuse."""
 
 import importlib
+import json
 
 import numpy as np
 import pytest
@@ -259,7 +260,36 @@ def test_weights_of_models_have_tables_and_slots(keras, tmp_path):
     assert is_first(loaded.get_weights())
 
 
-def test_config_gives_the_same_layer_but_for_initializers(keras):
+@pytest.mark.parametrize("make", [
+    lambda keras: tf.compat.v1.constant_initializer(0.5),
+    lambda keras: tf.compat.v2.constant_initializer(np.float32(0.25)),
+    lambda keras: tf.compat.v2.random_uniform_initializer(-0.1, 0.3, seed=5),
+    lambda keras: keras.initializers.Constant(0.75),
+    lambda keras: keras.initializers.GlorotUniform(seed=7),
+    lambda keras: keras.initializers.Orthogonal(seed=7)])
+@pytest.mark.parametrize("new_layer", [
+    lambda keras, config: embedding_layer_class(keras)(config, SGD(0.1)),
+    lambda keras, config: partial_layer_class(keras)(config, SGD(0.1), size_threshold=3)])
+def test_clones_have_the_initial_values_of_their_tables(keras, make, new_layer):
+    layer = new_layer(keras, {"a": FeatureConfig(TableConfig(5, 2, make(keras), name="words"))})
+    clone = type(layer).from_config(json.loads(json.dumps(layer.get_config())))
+    assert clone.get_config() == layer.get_config()
+    ids = {"a": np.array([0, 3, 4])}
+    np.testing.assert_array_equal(clone(ids)["a"], layer(ids)["a"])
+
+
+@pytest.mark.parametrize("initializer", [
+    lambda shape, dtype=None: tf.ones(shape), tf.constant_initializer(np.ones([5, 2]))])
+def test_config_without_the_initializer_is_said(keras, initializer):
+    config = {"a": FeatureConfig(TableConfig(5, 2, initializer, name="words"))}
+    layer = embedding_layer_class(keras)(config, SGD(0.1))
+    sentence = ("The initializer of table 'words' is a function or holds an array.* "
+                "create the layer with its TableConfig instead")
+    with pytest.warns(UserWarning, match=sentence):
+        type(layer).from_config(layer.get_config())
+
+
+def test_config_gives_the_same_layer(keras):
     table = TableConfig(50, 4, optimizer=Adagrad(0.5, clipvalue=(None, 2.0)), combiner="sqrtn")
     config = {"a": FeatureConfig(table, max_sequence_length=3), "b": FeatureConfig(table)}
     layer = partial_layer_class(keras)(config, "adam", batch_size=4, size_threshold=7)
