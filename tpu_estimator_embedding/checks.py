@@ -4,6 +4,7 @@
 import argparse
 import inspect
 import os
+import re
 from collections.abc import Callable, Collection
 
 
@@ -110,9 +111,36 @@ def check_can_be_directory(argument: str,
     existing = given
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
+    kind = "file" if os.path.exists(existing) else "link to a missing path"
     check(os.path.isdir(existing), argument, "a directory or a new path", os.fspath(path),
-          f"{'It' if existing == given else repr(existing)} is a file. Give another path, or move "
-          "the file away.")
+          f"{'It' if existing == given else repr(existing)} is a {kind}. Give another path, or "
+          f"move the {kind.partition(' ')[0]} away.")
+
+
+def check_can_hold_checkpoints(
+        argument: str, path: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None) -> None:
+    """Raises an error if TensorFlow could not find checkpoints again that it writes to a path.
+
+    TensorFlow looks them up by patterns, in which brackets are a set of characters and a backslash
+    quotes the next one. None is not checked.
+
+    Raises:
+        TypeError: if it is no path.
+        ValueError: if a file is in the way, or the path has brackets or a backslash.
+
+    >>> check_can_hold_checkpoints("model_dir", "/nonexistent/rate[0.1]")
+    Traceback (most recent call last):
+        ...
+    ValueError: `model_dir` must be a path without brackets and backslashes, got
+    '/nonexistent/rate[0.1]'. TensorFlow takes them for patterns of file names, and finds no
+    checkpoint there.
+    """
+    check_can_be_directory(argument, path)
+    if path is not None:
+        given = os.fsdecode(path)
+        check(not re.search(r"\[[^/]*\]|\\", given), argument,
+              "a path without brackets and backslashes", given,
+              "TensorFlow takes them for patterns of file names, and finds no checkpoint there.")
 
 
 def check_can_be_file(argument: str, path: str) -> None:

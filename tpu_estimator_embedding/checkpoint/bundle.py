@@ -28,6 +28,7 @@ from tpu_estimator_embedding.checkpoint.bundle_format import (
     decode_strings,
     encode_header,
     format_index,
+    is_sorted_table,
     masked,
     parse_entry,
     parse_header,
@@ -210,12 +211,14 @@ def read_bundle(prefix: pathlib.Path) -> dict[str, BundleTensor]:
     index = index_file(prefix)
     if not index.exists():
         sharded = prefix.parent.glob(f"{glob.escape(prefix.name)}-?????-of-?????")
-        if prefix.is_file() or any(sharded):
+        if any(sharded) or (prefix.is_file() and is_sorted_table(prefix)):
             raise ValueError(f"`checkpoint` must have format V2, got {prefix} in the former format "
                              "V1. Restore it with a tf.compat.v1.train.Saver and save it with a "
                              "new one, which writes V2.")
-        raise FileNotFoundError(f"`checkpoint` must be the path of a checkpoint, got {prefix}, "
-                                f"where {index.name} is missing.")
+        what = "which is a file of another kind" if prefix.is_file() else (
+            f"where {index.name} is missing")
+        raise FileNotFoundError(
+            f"`checkpoint` must be the path of a checkpoint, got {prefix}, {what}.")
     try:
         items = parse_index(index.read_bytes())
         shards = parse_header(items.pop(HEADER_KEY, b""))

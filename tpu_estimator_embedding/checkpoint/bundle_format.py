@@ -15,6 +15,8 @@ tensorflow/core/protobuf/tensor_bundle.proto.
 
 import dataclasses
 import itertools
+import os
+import pathlib
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -180,6 +182,13 @@ def format_index(items: Mapping[bytes, bytes]) -> bytes:
     footer = _footer((len(data), len(empty) - _TRAILER_SIZE),
                      (len(data) + len(empty), len(blocks) - _TRAILER_SIZE))
     return data + empty + blocks + footer
+
+
+def is_sorted_table(path: pathlib.Path) -> bool:
+    """Whether a file has the format of an index, which is also that of checkpoints V1."""
+    with path.open("rb") as file:
+        file.seek(-min(len(_MAGIC), path.stat().st_size), os.SEEK_END)
+        return file.read() == _MAGIC
 
 
 def parse_index(content: bytes) -> dict[bytes, bytes]:

@@ -94,7 +94,7 @@ def _changed_options(args: argparse.Namespace) -> str:
 def _checked(args: argparse.Namespace) -> tuple[ClickLogs, Schedule]:
     multiplier = multipliers.parse(args.multiplier)
     checks.check_positive_int("--batch-size", args.batch_size)
-    checks.check_can_be_directory("--model-dir", args.model_dir)
+    checks.check_can_hold_checkpoints("--model-dir", args.model_dir)
     logs = ClickLogs(args.model_dir / "click_logs", args.examples, args.seed)
     keep_settings(args.model_dir, {"examples": args.examples, "batch-size": args.batch_size,
                                    "seed": args.seed, "multiplier": multiplier.text})

@@ -459,7 +459,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         """Returns the input of a step that an input_fn feeds, its feed, and the input's hooks."""
         def read(context: upstream.tpu_context.TPUContext
                  ) -> tuple[Structure, list[tf.compat.v1.train.SessionRunHook]]:
-            # Anew for every call, so that each has its own params and config.
+            # New for every call, so that each has its own params and config.
             function, _, hooks = self._read(input_fn, call.mode)
             return function(context), hooks
 
@@ -581,7 +581,7 @@ def _check_arguments(config: upstream.tpu_config.RunConfig | None, model_dir: st
             checks.check_positive_int(name, number)
     checks.check_type((str, os.PathLike, type(None)), "model_dir", "a string or a path object",
                       model_dir)
-    checks.check_can_be_directory("model_dir", model_dir or getattr(config, "model_dir", None))
+    checks.check_can_hold_checkpoints("model_dir", model_dir or getattr(config, "model_dir", None))
     check_spec(embedding_config_spec)
 
 

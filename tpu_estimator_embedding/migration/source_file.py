@@ -193,8 +193,8 @@ def parse(data: bytes, path: str, *, is_python: bool = False) -> SourceFile:
         raise UnreadableError(Finding(path, 0, 0, "TEE207", reason)) from error
     if module.bytes != data:
         raise UnreadableError(Finding(
-            path, 0, 0, "TEE208", "it cannot be written back unchanged; remove its byte order mark "
-            "or save it as UTF-8"))
+            path, 0, 0, "TEE208", "it cannot be written back unchanged; save it as UTF-8 without a "
+            "byte order mark, with \\n at the ends of lines"))
     _check_no_print_statement(source := SourceFile(path, module, module))
     return source
 

@@ -139,7 +139,7 @@ class Trainer:
                  keep_checkpoint_every_n_hours: float = 10000,
                  log_step_count_steps: int | None = 100, tf_random_seed: int | None = None,
                  dense_slots: Mapping[str, str] | None = None) -> None:
-        checks.check_can_be_directory("model_dir", model_dir)
+        checks.check_can_hold_checkpoints("model_dir", model_dir)
         if tf_random_seed is not None:
             tf.random.set_seed(tf_random_seed)
         self._seed = tf_random_seed

@@ -198,6 +198,14 @@ def test_a_checkpoint_of_the_former_format_is_named(is_sharded, tmp_path):
         read_bundle(tmp_path / "model.ckpt-3")
 
 
+@pytest.mark.parametrize("content", [b"", b"plain", b"a longer text, of another program"])
+def test_another_file_is_not_taken_for_a_checkpoint(content, tmp_path):
+    (tmp_path / "notes").write_bytes(content)
+    with pytest.raises(FileNotFoundError, match="`checkpoint` must be the path of a checkpoint, "
+                                                "got .*/notes, which is a file of another kind"):
+        read_bundle(tmp_path / "notes")
+
+
 CHANGES = {
     "deleted": lambda content, place: [content[:place] + content[place + size:]
                                        for size in (1, 2, 4, 5, 8)],

@@ -216,6 +216,20 @@ def test_model_dir_that_is_a_file_is_refused(tmp_path):
     with pytest.raises(TypeError, match="`model_dir` must be a path, got 3"):
         checks.check_can_be_directory("model_dir", 3)
     assert file.read_text() == "mine"
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "missing")
+    with pytest.raises(ValueError, match="It is a link to a missing path. .* move the link away"):
+        new_estimator(link)
+
+
+def test_model_dir_in_which_tensorflow_would_find_no_checkpoint_is_refused(tmp_path):
+    path = tmp_path / "rate[0.1]"
+    with pytest.raises(ValueError, match="`model_dir` must be a path without brackets and "
+                                         "backslashes, got .*finds no checkpoint there"):
+        new_estimator(path)
+    assert not path.exists()
+    tf.train.Checkpoint(step=tf.Variable(1)).save(str(path / "ckpt"))
+    assert tf.train.latest_checkpoint(str(path)) is None  # otherwise the check can go
 
 
 def test_features_of_different_batch_sizes_are_refused(tmp_path):

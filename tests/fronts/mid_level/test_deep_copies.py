@@ -2,6 +2,7 @@
 """copy.deepcopy of the classes: other tables and slots, the same configs and behaviour."""
 
 import copy
+import importlib
 import pathlib
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests import subprocesses
+from tests.fronts.mid_level.keras_layers.step_programs import KERASES
 from tpu_estimator_embedding.mid_level import (
     Adagrad,
     FeatureConfig,
@@ -19,6 +21,7 @@ from tpu_estimator_embedding.mid_level import (
     TPUEmbeddingV0,
     TPUEmbeddingV2,
 )
+from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.multipliers.schedule import Constant, Then
 
 PROGRAM = pathlib.Path(__file__).parent / "deep_copies_program.py"
@@ -123,6 +126,45 @@ def test_multipliers_continue_with_the_step_of_the_original(table):
     train(embedding), train(copied)
     assert np.any(embedding.embedding_tables[table] != 1.0)
     np.testing.assert_array_equal(copied.embedding_tables[table], embedding.embedding_tables[table])
+
+
+@pytest.mark.parametrize("keras", KERASES)
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_layers_are_trained_by_themselves(keras, pipelined, table):
+    keras = importlib.import_module(keras)
+
+    class Named(embedding_layer_class(keras)):
+        labels = None
+
+    layer, optimizer = Named({"title": FeatureConfig(table)}, Adagrad(1.0), pipelined,
+                             name="movies"), keras.optimizers.SGD()
+    layer.labels = {"kind": ["words"]}
+
+    def train(layer):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(IDS)["title"])
+        optimizer.apply_gradients([(tape.gradient(loss, layer.trainable_variables)[0],
+                                    layer.trainable_variables[0])])
+
+    def values(layer):
+        return [np.array(value) for value in layer.get_weights()]
+
+    optimizer.build(layer.trainable_variables)
+    train(layer)
+    copied, before = copy.deepcopy(layer), values(layer)
+    np.testing.assert_equal(values(copied), before)
+    copied.labels["kind"].append("more")
+    assert (copied.name, layer.labels) == ("movies", {"kind": ["words"]})
+    optimizer = keras.optimizers.SGD()
+    optimizer.build(copied.trainable_variables)
+    train(copied)
+    np.testing.assert_equal(values(layer), before)
+    trained = copied.embedding_tables[table].numpy()
+    assert np.any(trained != layer.embedding_tables[table].numpy())
+    optimizer = keras.optimizers.SGD()
+    optimizer.build(layer.trainable_variables)
+    train(layer)  # with the slots that the copy has, too
+    np.testing.assert_array_equal(layer.embedding_tables[table].numpy(), trained)
 
 
 @pytest.mark.long

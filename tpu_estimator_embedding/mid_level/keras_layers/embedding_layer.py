@@ -15,6 +15,7 @@
 [1.   0.98 0.99]
 """
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -186,13 +187,18 @@ class _EmbeddingLayer(_Layer):
             gradients: those of `trainable_variables`.
 
         Raises:
-            ValueError: if there is another number of gradients, or none was computed.
+            ValueError: if there is another number of gradients, none was computed, or it has
+                another shape.
             RuntimeError: if they were applied before.
         """
         checks.check(isinstance(gradients, Sequence) and len(gradients) == 1
                      and gradients[0] is not None, "gradients",
                      "a list of one gradient, that of the layer's trainable variable", gradients)
-        self._tables.apply_gradients(gradients[0])
+        gradient = tf.convert_to_tensor(gradients[0])
+        shape = self._trap.shape
+        checks.check(gradient.shape.is_compatible_with(shape), "gradients", "a gradient of shape "
+                     f"{tuple(shape)}, that of the layer's trainable variable", gradient.shape)
+        self._tables.apply_gradients(gradient)
 
     def build(self, input_shape: object = None) -> None:
         """Does nothing, because the tables do not depend on the inputs."""
@@ -225,12 +231,38 @@ class _EmbeddingLayer(_Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as plain values, with the initializers of TensorFlow and Keras."""
-        config, settings = super().get_config(), self._settings
-        return {**config, "feature_config": features_to_dict(settings.feature_config),
-                "optimizer": optimizer_to_dict(settings.optimizer),
+        arguments = self._arguments()
+        return {**arguments, "feature_config": features_to_dict(arguments["feature_config"]),
+                "optimizer": optimizer_to_dict(arguments["optimizer"]),
+                "table_multipliers": self._settings.multipliers.texts}
+
+    def _arguments(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor."""
+        settings = self._settings
+        return {**super().get_config(), "feature_config": settings.feature_config,
+                "optimizer": settings.optimizer,
                 "pipeline_execution_with_tensor_core": settings.pipelined,
-                "batch_size": settings.batch_size,
-                "table_multipliers": settings.multipliers.texts}
+                "batch_size": settings.batch_size, "table_multipliers": settings.multipliers}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Returns a layer with its own tables and slots, and the same configs; eager.
+
+        The copy has all updates, and no gradients wait in it.
+        """
+        with self._tables.strategy.scope():
+            copied = type(self)(**self._arguments())
+        memo[id(self)] = copied
+        if not self._is_keras_2:
+            memo[id(self._tracker)] = copied._tracker  # of its lists and dictionaries
+        self._tables.complete()
+        for name, variable in self._tables.variables.items():
+            copied._tables.variables[name].assign(variable)
+        copied._tables.tables.update({name: memo.get(id(config), config)
+                                      for name, config in self._tables.tables.items()})
+        copied.built = self.built
+        for name in vars(self).keys() - vars(copied).keys():  # attributes of a subclass
+            setattr(copied, name, copy.deepcopy(getattr(self, name), memo))
+        return copied
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

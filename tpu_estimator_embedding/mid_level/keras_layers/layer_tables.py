@@ -129,6 +129,11 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self._kinds: dict[Kind, _LayerCall] = {}  # their last calls, without ids
 
     @property
+    def strategy(self) -> tf.distribute.Strategy:
+        """The strategy under which the tables were created."""
+        return self._replicas.strategy
+
+    @property
     def has_trained(self) -> bool:
         """Whether activations were looked up for a training."""
         return bool(self._kinds)

@@ -283,12 +283,17 @@ class StackEngine:
             return self._of_arrays[name].prepare_for_update([inputs] * self._num_replicas)
 
 
-def check_partitions(argument: str, partitions: Mapping[str, object],
-                     stacks: Stacks) -> Partitions:
-    """Raises ValueError unless there are ids for every stack; returns them in order."""
+def check_partitions(argument: str, partitions: object, stacks: Stacks) -> Partitions:
+    """Raises ValueError unless there are ids for every stack; returns them in order.
+
+    Raises TypeError unless they are a mapping.
+    """
     names = list(stacks.stacks)
-    checks.check(sorted(partitions) == sorted(names), argument, f"have the stacks {names} as keys",
-                 sorted(partitions))
+    if not isinstance(partitions, Mapping):
+        raise TypeError(checks.complaint(
+            argument, "the ids that the lookup returned, by stack", partitions))
+    checks.check(set(partitions) == set(names), argument, f"have the stacks {names} as keys",
+                 list(partitions))
     checked = {}
     for name in names:
         partition = partitions[name]

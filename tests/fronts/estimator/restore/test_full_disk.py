@@ -73,8 +73,8 @@ def test_save_that_fails_while_training_goes_on_is_an_error(small_disk, kind, se
                  TPU_ESTIMATOR_EMBEDDING_ASYNC_CHECKPOINTS="1")
     assert done.returncode == 1, done.stderr
     errors = [line for line in done.stderr.splitlines() if "Error: " in line]
-    assert tf.strings.regex_full_match(
-        errors[-1], f".*{small_disk}/model.ckpt-[246].*{sentence}.*"), errors
+    assert tf.strings.regex_full_match(  # the first one may lack its graph when the disk is full
+        errors[-1], f".*{small_disk}/model.ckpt-[0246].*{sentence}.*"), errors
     left = {path.name for path in small_disk.iterdir()}
     assert not [name for name in left if "temp" in name], left
     # A checkpoint may be on its way while the disk becomes full.
