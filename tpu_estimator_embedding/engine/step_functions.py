@@ -49,7 +49,7 @@ def scalar(value: object, table: str, kind: tuple[str, str]) -> Tensor:
         kind: see `values_at`.
 
     Raises:
-        ValueError: if it is not one number.
+        ValueError: if it is not one number, or belongs to another graph.
     """
     try:
         tensor = tf.convert_to_tensor(value)
@@ -59,5 +59,9 @@ def scalar(value: object, table: str, kind: tuple[str, str]) -> Tensor:
                  and (tensor.dtype.is_floating or tensor.dtype.is_integer))
     what, fix = kind
     checks.check(is_number, f"{what} of table {table!r}", "one number, a scalar", value, fix)
+    graph = tf.compat.v1.get_default_graph()
+    checks.check(tf.executing_eagerly() or graph.building_function or tensor.graph is graph,
+                 f"{what} of table {table!r}", "a tensor of the graph that the function is called "
+                 "in", value, "Compute it inside the function.")
     number = tf.cast(tensor, tf.float32)
     return number if number.shape.rank == 0 else tf.ensure_shape(number, [])

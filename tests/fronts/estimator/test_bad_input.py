@@ -154,6 +154,17 @@ def test_function_of_the_step_that_returns_no_number_is_refused(tmp_path, kind, 
     assert not list(tmp_path.glob("*.index"))
 
 
+def test_learning_rate_of_another_graph_is_refused(tmp_path):
+    with tf.Graph().as_default():
+        rate = tf.constant(0.1)
+    spec = dict_spec()._replace(table_to_config_dict={"t": TableConfig(
+        9, 2, learning_rate_fn=lambda step: rate)})
+    with pytest.raises(ValueError, match="table 't' must be a tensor of the graph that the function "
+                                         "is called in, got .*Compute it inside the function"):
+        train(tmp_path, spec, lambda: {"f": sparse()})
+    assert not list(tmp_path.glob("*.index"))
+
+
 @pytest.mark.parametrize("function, signature", [
     (lambda: 0.1, r"\(\)"), (lambda step, rate: 0.1, r"\(step, rate\)"),
     (lambda *, step: 0.1, r"\(\*, step\)")])
