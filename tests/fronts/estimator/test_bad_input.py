@@ -159,7 +159,7 @@ def test_learning_rate_of_another_graph_is_refused(tmp_path):
         rate = tf.constant(0.1)
     spec = dict_spec()._replace(table_to_config_dict={"t": TableConfig(
         9, 2, learning_rate_fn=lambda step: rate)})
-    with pytest.raises(ValueError, match="table 't' must be a tensor of the graph that the function "
+    with pytest.raises(ValueError, match="must be a tensor of the graph that the function "
                                          "is called in, got .*Compute it inside the function"):
         train(tmp_path, spec, lambda: {"f": sparse()})
     assert not list(tmp_path.glob("*.index"))
