@@ -64,11 +64,12 @@ class TPUEmbeddingV2(StackedTables):
     are summed into one update. Every feature needs an `output_shape`, the shape of its samples on
     one replica; its max_sequence_length is ignored.
 
-    Differences from TensorFlow's class: it needs no TPU; limits of gradients and weights,
-    use_gradient_accumulation and lazy_adam are applied, while TensorFlow ignores them; gradients
-    of a wrong shape are refused, as TensorFlow documents; the mappings also accept TableConfigs
-    as keys; only explicit limits in SparseCoreEmbeddingConfig apply, not the defaults of 256 ids;
-    padding is 0. As in TensorFlow, weight decay is refused.
+    Differences from TensorFlow's class: it needs no TPU; limits of gradients and weights, and
+    lazy_adam, are applied, while TensorFlow ignores them; use_gradient_accumulation=False is
+    ignored, as in TensorFlow, with a warning; gradients of a wrong shape are refused, as it
+    documents; the mappings also accept TableConfigs as keys; only explicit limits in
+    SparseCoreEmbeddingConfig apply, not the defaults of 256 ids; padding is 0. As in TensorFlow,
+    weight decay is refused.
 
     A checkpoint can be restored into any layout; tables are matched by name. If the stacks differ,
     assert_nontrivial_match succeeds on the status of tf.train.Checkpoint, but assert_consumed and

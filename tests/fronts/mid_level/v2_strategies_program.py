@@ -33,12 +33,13 @@ def dataset(batch_size):
     return tf.data.Dataset.from_tensor_slices(ids).batch(batch_size, drop_remainder=True)
 
 
-def train_v2(strategy, *, inside, pipelined=False):
+def train_v2(strategy, *, inside, pipelined=False, accumulate=True):
     """Trains in a loop in a tf.function; enqueues inside or outside of strategy.run."""
     share = BATCH_SIZE // strategy.num_replicas_in_sync
     config = config_of(share)
     with strategy.scope():
-        embedding = TPUEmbeddingV2(config, Adam(0.05), pipelined, num_chips=2)
+        embedding = TPUEmbeddingV2(
+            config, Adam(0.05, use_gradient_accumulation=accumulate), pipelined, num_chips=2)
     partition = (lambda ids: ids) if inside else embedding.enqueue
     iterator = iter(strategy.distribute_datasets_from_function(
         lambda context: dataset(share).map(partition)))
@@ -92,6 +93,8 @@ def main():
     alone = train_v2(default, inside=True)
     compare("V2 inside", alone, [tf.distribute.OneDeviceStrategy("CPU:1"), mirrored],
             lambda strategy: train_v2(strategy, inside=True))
+    compare("V2 that ignores a setting", alone, [mirrored],
+            lambda strategy: train_v2(strategy, inside=True, accumulate=False))
     compare("V2 outside", alone, [mirrored], lambda strategy: train_v2(strategy, inside=False))
     compare("V2 pipelined", train_v2(default, inside=True, pipelined=True), [mirrored],
             lambda strategy: train_v2(strategy, inside=True, pipelined=True))

@@ -7,6 +7,7 @@ the engine looks up and updates stacks like any other table.
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -123,7 +124,23 @@ def to_stacks(feature_config: Structure, optimizer: TableOptimizer | None, cores
     shapes = {path: output_shape(path, config, cores)
               for path, config in named_features(feature_config).items()}
     stacks = stack_tables(_stackable(tables, shapes), cores, stacking=stacking)
-    return lowered(tables, stacks, _places(tables, stacks, shapes))
+    return lowered(_with_accumulation(tables), stacks, _places(tables, stacks, shapes))
+
+
+def _with_accumulation(tables: EmbeddingPlan) -> EmbeddingPlan:
+    """Returns tables whose rows get one update per step, from the sum of all replicas."""
+    without = [table.name for table in tables.tables
+               if table.optimizer and not table.optimizer.use_gradient_accumulation]
+    if without:
+        warnings.warn(
+            "use_gradient_accumulation=False is ignored by TPUEmbeddingV2, as in TensorFlow: a row "
+            f"gets one update per step, from the sum of all replicas. It is set for {without}.",
+            stacklevel=4)
+    return dataclasses.replace(tables, tables=tuple(
+        table if table.name not in without else dataclasses.replace(
+            table, optimizer=dataclasses.replace(
+                table.training_optimizer, use_gradient_accumulation=True))
+        for table in tables.tables))
 
 
 def lowered(tables: EmbeddingPlan, stacks: Sequence[TableStack],
