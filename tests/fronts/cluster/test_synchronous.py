@@ -55,8 +55,8 @@ def test_workers_train_as_replicas(tmp_path, num_workers, options):
                          1 if "deaths" in options else train_together.NUM_BATCHES)
     together, alone = values(tmp_path / "together"), values(tmp_path / "alone")
     assert together.keys() == alone.keys()
-    for name, value in alone.items():
-        np.testing.assert_allclose(together[name], value, rtol=1e-6, atol=1e-7, err_msg=name)
+    for name, value in alone.items():  # three workers add their gradients in another order
+        np.testing.assert_allclose(together[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def config_of(monkeypatch, job, **jobs):
