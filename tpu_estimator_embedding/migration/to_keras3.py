@@ -129,9 +129,10 @@ class Keras3Writer(to_tf2.Writer):
             elif name in _METHODS:
                 odd = [argument for argument in one.args[1:] if argument.keyword is None
                        or argument.keyword.value not in (*_METHODS[name], *_REPORTED)]
-                found += [Problem(argument, "TEE404", f"`{shown(argument)}`: "
-                                         f"`{name}` of {_TRAINER} has the arguments input_fn, "
-                                         f"{', '.join(_METHODS[name])}") for argument in odd]
+                arguments = ", ".join(("input_fn", *_METHODS[name]))
+                found += [Problem(argument, "TEE404", f"`{shown(argument)}`: `{name}` of "
+                                  f"{_TRAINER} has no such argument, only {arguments}")
+                          for argument in odd]
         return found
 
     def _trainer_call(self, found: EstimatorCall,

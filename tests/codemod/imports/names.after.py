@@ -249,6 +249,11 @@ from tpu_estimator_embedding import tf_tpu
 import tensorflow.compat.v1 as tf
 with tf.Session(FLAGS.master, config=config) as session:
     session.run(tf_tpu.initialize_system())
+# === session with an address by its keyword: TEE101 TEE105 TEE209:2:6
+from tpu_estimator_embedding import tf_tpu
+import tensorflow.compat.v1 as tf
+with tf.Session(config=config, target=FLAGS.master) as session:
+    session.run(tf_tpu.initialize_system())
 # === session of this machine: TEE101 TEE105
 from tpu_estimator_embedding import tf_tpu
 import tensorflow.compat.v1 as tf

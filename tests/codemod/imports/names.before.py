@@ -215,6 +215,10 @@ from tensorflow.python.tpu import device_assignment
 import tensorflow.compat.v1 as tf
 with tf.Session(FLAGS.master, config=config) as session:
     session.run(tf.tpu.initialize_system())
+# === session with an address by its keyword
+import tensorflow.compat.v1 as tf
+with tf.Session(config=config, target=FLAGS.master) as session:
+    session.run(tf.tpu.initialize_system())
 # === session of this machine
 import tensorflow.compat.v1 as tf
 with tf.Session("", config=config) as session:

@@ -237,6 +237,15 @@ def test_training_of_an_unknown_shape_is_left_and_reported(case):
     assert line in " ".join(place for _, place, _ in open_)
 
 
+def test_places_where_gradients_are_used_too_are_reported():
+    _, open_ = found(TRAIN_OP, "        grads = optimizer.compute_gradients(loss)\n"
+                     "        grads.pop()\n"
+                     "        print(grads)\n"
+                     "        train_op = optimizer.apply_gradients(grads, step)")
+    assert {place for _, place, message in open_ if "are used here too" in message} == {
+        "grads.pop()", "print(grads)"}
+
+
 # What else a forward pass does, code of the report and the line that it points to.
 EFFECTS = {
     "second optimizer": ("tf.train.AdamOptimizer(0.1).minimize(loss)", "TEE409", None),

@@ -133,8 +133,18 @@ class Verification:
         last = self.steps[-1].step if self.steps else 0
         of_second = f" ({last - self.again} + {self.again} of the second training)"
         lines.append(f"They agree in all {last} steps{of_second if self.again else ''}."
-                     if self.agree else "They differ.")
+                     if self.agree else f"They differ: {', '.join(self._different())}.")
         return "\n".join(lines)
+
+    def _different(self) -> list[str]:
+        """Returns what differs, each named as in the lines above the verdict."""
+        parts = {"configuration": self.configuration, "input": self.inputs,
+                 "evaluation": self.evaluation, "prediction": self.prediction}
+        found = [name for name, differences in parts.items() if differences]
+        if self.first:
+            found.append(self._place(self.first))
+        return found + [f"variables after {phase}" for phase, step in self.after.items()
+                        if not step.agrees]
 
     def _rows(self) -> list[list[str]]:
         """Returns the rows of the steps, of equal ones only the first and the last."""

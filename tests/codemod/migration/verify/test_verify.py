@@ -267,7 +267,10 @@ def test_planted_difference_is_found_where_it_begins(verify, plant, configuratio
         assert not found.configuration
     else:
         assert any(configuration in one for one in found.configuration), found.configuration
-    assert "They differ." in found.to_text()
+    verdict = found.to_text().splitlines()[-1]
+    place = f"after step {step}" if step else "in the initial values"
+    assert verdict.startswith("They differ: ") and place in verdict
+    assert ("configuration" in verdict) == (configuration is not None)
 
 
 def test_program_whose_scaffold_saves_few_variables_is_compared_in_all(verify):
