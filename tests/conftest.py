@@ -31,7 +31,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 # The seed decides the examples, and repeats them, so nothing is kept between runs. Compiling and a
 # busy machine make single examples slow, which says nothing about them.
 hypothesis.settings.register_profile(
-    "quick", max_examples=40, derandomize=False, database=None, deadline=None, print_blob=False,
+    "quick", max_examples=25, derandomize=False, database=None, deadline=None, print_blob=False,
     suppress_health_check=[hypothesis.HealthCheck.too_slow,
                            hypothesis.HealthCheck.function_scoped_fixture])
 hypothesis.settings.register_profile(

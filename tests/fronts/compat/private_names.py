@@ -305,6 +305,8 @@ KERAS = (
     *_names("keras.src.optimizers.base_optimizer",
             "BaseOptimizer._trainable_variables BaseOptimizer._get_variable_index",
             "the slots of tables in what `migrate --to keras3` writes", since=(2, 16)),
+    *_names("keras.src.layers.layer", "Layer._tracker",
+            "lists and dictionaries of a copied layer belong to the copy", since=(2, 16)),
     *_names("keras.src.optimizers.base_optimizer", "BaseOptimizer._iterations",
             "whether this step ends an accumulation of gradients", since=(2, 16)),
     *_names("tensorflow.python.eager.record", "record_operation stop_recording",

@@ -26,6 +26,7 @@ IDENTITIES = """
 """
 
 
+@pytest.mark.long
 def test_nothing_differs_from_before():
     done = run_python(IDENTITIES + """
         has_estimator = tf.__version__.startswith("2.15.")
