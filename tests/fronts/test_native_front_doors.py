@@ -212,6 +212,7 @@ LOAD = """
 """
 
 
+@pytest.mark.long
 def test_what_was_traced_before_it_is_exported_loads_without_the_package(tmp_path, monkeypatch):
     choose_kernels("native", monkeypatch)
     served = Served()

@@ -61,6 +61,7 @@ def test_namespaces_patch_no_name_of_tensorflow():
     assert done.stdout == "False\nFalse train\n"
 
 
+@pytest.mark.long
 def test_savers_know_the_tables_of_the_v1_engine_before_a_graph_is_built(tmp_path):
     done = run_python("""
         import os

@@ -257,6 +257,7 @@ def test_the_stage_keras_rs_is_keras3_and_says_so(folder, capsys):
         assert (folder / "old" / name).read_bytes() == (folder / "new" / name).read_bytes()
 
 
+@pytest.mark.long
 def test_a_program_beside_its_packages_is_the_one_that_runs(folder, monkeypatch, capsys):
     """Other files of the package import the captured module, which is beside the program."""
     seen = []

@@ -49,6 +49,7 @@ def use(estimator):
     list(estimator.predict(input_of([0, 1])))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_fresh", [False, True])
 def test_graphs_do_not_outlive_calls(is_fresh, tmp_path):
     """A notebook or a sweep makes hundreds of estimators in one process."""

@@ -74,6 +74,7 @@ def test_stops_after_the_constructor_of_the_estimator_with_tables(capture):
     assert done.stdout == "Mine 0.5 True None\n", done.stderr
 
 
+@pytest.mark.long
 def test_stops_where_it_trains(capture):
     assert capture("train", "unused", "mine").stdout == "Mine 0.5 True 7\n"
 

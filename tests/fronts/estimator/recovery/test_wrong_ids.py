@@ -41,6 +41,7 @@ def train_wrongly(model_dir):
     return raised.value
 
 
+@pytest.mark.long
 def test_tables_are_unchanged_and_the_message_is_that_of_one_machine(cluster, be_task, tmp_path):
     sentence = train_wrongly(str(tmp_path / "alone")).message
     assert sentence.startswith("Ids of feature 'first' must be in [0, 11)")

@@ -2,7 +2,6 @@
 """Whatever a model is made of, its copies for further replicas compute what it computes."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tests.fronts.estimator.replica_model import (
@@ -161,7 +160,6 @@ def test_copies_go_to_the_gpus_there_are(tmp_path, monkeypatch):
                        "replica_3": {"/device:GPU:1"}}
 
 
-@pytest.mark.long
 def test_sparse_gradients_stay_sparse(tmp_path):
     """Momentum moves the rows of a variable that a batch used, and no others."""
     def train_op(loss):

@@ -63,6 +63,7 @@ def test_scalars_cannot_be_put_together(tmp_path, name):
         new_replicated(tmp_path, model_fn, 2).evaluate(input_of(), steps=1)
 
 
+@pytest.mark.long
 def test_plain_spec_of_evaluation_sees_the_whole_batch(tmp_path):
     """With eval_on_tpu=False it is allowed, and there is one replica for it."""
     def model_fn(features, labels, mode, params):

@@ -136,6 +136,7 @@ def test_small_tables_alone_follow_the_combiner(keras, combiner):
             ("large", tables[1]), ("large/accumulators", slots[tuple(tables[1].shape)]))}, oracle)
 
 
+@pytest.mark.long
 def test_ids_of_both_types_train_as_those_of_one(keras):
     oracle, rng = new_oracle(ADAGRAD), np.random.default_rng(7)
     features, _ = to_inputs(new_batch(rng, oracle))
