@@ -81,8 +81,7 @@ def seed_initializers(seed: int | None) -> Iterator[None]:
     takes one from Python's `random`, so that every run of a program starts from other values. A
     program that has called `tf.keras.utils.set_random_seed` keeps its seeds.
     """
-    package = "tf_keras" if _is_needed() or os.environ.get(VARIABLE) in _TRUE else "keras"
-    state = importlib.import_module(f"{package}.src.backend")._SEED_GENERATOR
+    state = importlib.import_module(f"{package()}.src.backend")._SEED_GENERATOR
     if seed is None or getattr(state, "generator", None):
         yield
         return
@@ -92,6 +91,11 @@ def seed_initializers(seed: int | None) -> Iterator[None]:
     finally:
         if state.generator is ours:  # not that of set_random_seed, called in the meantime
             state.generator = None
+
+
+def package() -> str:
+    """Returns the package of `tf.keras` where Estimators work; on 2.15, either has Keras 2."""
+    return "tf_keras" if _is_needed() or os.environ.get(VARIABLE) in _TRUE else "keras"
 
 
 def problem() -> str:

@@ -8,7 +8,7 @@ come before, `former_names_table` the private names that moved.
 
 from typing import Any
 
-from tpu_estimator_embedding.compat import versions
+from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.compat.contrib import canned, contents, modules
 from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.compat.patch_table import ESTIMATOR_API, EXPORTED, OURS, V1_API_MODULE
@@ -193,10 +193,8 @@ def _computation(module: str, name: str, source: str) -> Patch:
                  replaces=True)
 
 
-_KERAS = "tf_keras" if versions.tensorflow_minor() >= (2, 16) else "keras"
-
 TPU_SYSTEM = (
-    Patch(f"{_KERAS}.src.layers.normalization.batch_normalization:BatchNormalizationBase",
+    Patch(f"{legacy_keras.package()}.src.layers.normalization.batch_normalization:BatchNormalizationBase",
           "__init_subclass__", f"{_STUBS}.batch_normalization:init_subclass",
           "calls `_moments` with an argument that subclasses of programs do not take"),
     _stub("tensorflow.python.framework.importer", "_import_graph_def_internal",
