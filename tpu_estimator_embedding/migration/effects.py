@@ -115,7 +115,6 @@ class Effects(cst.CSTVisitor):
             self._defaults(called)
             called.body.visit(self)
         self._activity_regularizers()
-        self._uses_of_variables()
         made = MadeObjects(self._names, self.called, ("params", "config"))
         self.problems += [problem for changer, changed, problem in self._changes
                           if not made.have(changed, changer, problem.node)]
@@ -125,7 +124,6 @@ class Effects(cst.CSTVisitor):
         """Reports regularizers of activations, if the loss has those of the collection."""
         calls = [call for function in self.called for call in find_all(function.body, cst.Call)]
         if not any(self._names.of_tensorflow(call.func) in known_effects.READS_REGULARIZATION
-                   or self._collection(call) == "GraphKeys.REGULARIZATION_LOSSES"
                    for call in calls):
             return
         for call in calls:
@@ -138,32 +136,6 @@ class Effects(cst.CSTVisitor):
                     self._add(given, "TEE409", f"`{shown(given)}`: its loss is "
                               "not in the collection of TF2. Leave it out, and add to the loss the "
                               "regularizer of the layer's output, divided by the size of the batch")
-
-    def _uses_of_variables(self) -> None:
-        """Reports what is different of the variables that `trainable_variables` lists."""
-        if not any(self._names.of_tensorflow(call.func) == "trainable_variables"
-                   or self._collection(call) == "GraphKeys.TRAINABLE_VARIABLES"
-                   for function in self.called for call in find_all(function.body, cst.Call)
-                   if call not in self._ignored):
-            return
-        for function in self.called:
-            for node in find_all(function.body, cst.Attribute):
-                if node.attr.value == "op" and not self._names.paths(node):
-                    self._add(node, "TEE409", f"`{text_of(node)}`: a variable of TF2 has no op. "
-                              "For its name, write the variable's `name` and remove `:0`")
-            for given in find_all(function.body, cst.Arg):
-                if given.keyword is not None and given.keyword.value == "partitioner":
-                    self._add(given, "TEE409", f"`{shown(given)}` splits variables in the "
-                              "Estimator only, where `trainable_variables` lists the parts")
-
-    def _collection(self, call: cst.Call) -> str:
-        """Returns the collection that a call reads, if the forward pass in TF2 has it, or ''."""
-        if self._names.of_tensorflow(call.func) not in ("get_collection", "get_collection_ref"):
-            return ""
-        keys = [argument.value for argument in call.args
-                if argument.keyword is None or argument.keyword.value == "key"][:1]
-        name = self._names.of_tensorflow(keys[0]) if keys else ""
-        return name if name in known_effects.COLLECTIONS else ""
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if node in self._ignored:
@@ -394,8 +366,7 @@ class Effects(cst.CSTVisitor):
             name = relative(path)
             if name:
                 effect = other_effect(name)
-                if effect and (self._is_as_in_estimator(call, effect) or (
-                        self._collection(call) and not self._is_in_metric_function(call))):
+                if effect and self._is_as_in_estimator(call, effect):
                     continue
                 if effect:
                     self._add(call, "TEE409", f"`{name}` {effect}")

@@ -26,7 +26,6 @@ CHANGING_METHODS = frozenset(_words("changing_methods"))
 METHODS = frozenset(_words("methods"))
 
 READS_REGULARIZATION = _words("reads_regularization")
-COLLECTIONS = _words("collections")
 ACTIVITY_REGULARIZER = "activity_regularizer"
 BEFORE_ACTIVITY_REGULARIZER: dict[str, int] = _TABLE["before_activity_regularizer"]
 STATE_OF_GRAPH = (*_words("state_of_graph"), *READS_REGULARIZATION)

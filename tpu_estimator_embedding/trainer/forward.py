@@ -10,8 +10,6 @@ import tensorflow as tf
 from tpu_estimator_embedding.trainer import initial_values
 from tpu_estimator_embedding.types import Structure, Tensor
 
-_TRAINABLE = tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES
-
 # A metric function of `tf.metrics`, and a dictionary or list of its arguments.
 EvalMetrics = tuple[Callable[..., Mapping[str, tuple[Tensor, Tensor]]], Structure]
 
@@ -52,8 +50,7 @@ class Forward(tf.Module):
 
     A variable has the name that it had in the Estimator. In the function the graph has the
     collections that the Estimator's had: `tf.compat.v1.train.get_global_step` returns the given
-    step, `tf.compat.v1.trainable_variables` the variables that the call has used so far, and the
-    losses of regularizers of variables are in `REGULARIZATION_LOSSES`.
+    step, and the losses of regularizers of variables are in `REGULARIZATION_LOSSES`.
 
     Args:
         model_fn: takes `features`, and any of `labels`, `mode` and `params`; returns Outputs.
@@ -70,8 +67,6 @@ class Forward(tf.Module):
         """Returns the outputs of a batch in a mode, in the graph of a tf.function."""
         steps = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.GLOBAL_STEP)
         steps[:] = [global_step]
-        # Until then, it is the one of the graph around it, with what others put there.
-        tf.compat.v1.get_default_graph().clear_collection(_TRAINABLE)
         given = {"labels": labels, "mode": mode, "params": params, "config": None}
         getter = _Getter(is_training=mode == ModeKeys.TRAIN)
         # Enters the root scope again, so that every call finds the variables of the first call.
@@ -85,7 +80,7 @@ class Forward(tf.Module):
 
 
 class _Getter:
-    """Gets variables without partitions; collects them, and the losses of their regularizers.
+    """Gets variables without partitions, and collects the losses of their regularizers.
 
     The layers of tf.layers collect their own, once for each use of a variable.
 
@@ -100,7 +95,7 @@ class _Getter:
 
     def get(self, getter: Callable[..., tf.Variable], name: str, *args: object,
             **options: Any) -> tf.Variable:
-        """Returns a variable; collects it and the loss of its regularizer at its first use."""
+        """Returns a variable; adds the loss of its regularizer at its first use."""
         variable = getter(name, *args, **{**options, "partitioner": None})
         is_trained = options.get("trainable")
         if self._is_training and is_trained is not None and is_trained != variable.trainable:
@@ -109,8 +104,6 @@ class _Getter:
                 f"trainable={is_trained} in training, which a variable of TF2 cannot change. Call "
                 "train before evaluate and predict, or make `trainable` independent of the mode.")
         losses, regularizer = _regularization_losses(), options.get("regularizer")
-        if name not in self._used and (variable.trainable if is_trained is None else is_trained):
-            tf.compat.v1.add_to_collection(_TRAINABLE, variable)
         if name in self._used:
             self._places[len(losses)] = name
         elif regularizer is not None and (loss := regularizer(variable)) is not None:

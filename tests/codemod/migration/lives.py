@@ -139,14 +139,6 @@ CHOICES = {
         "added": "tf.losses.add_loss(0.5 * tf.reduce_mean(tf.square(logits)))\n"
                  "    tf.losses.hinge_loss(labels, logits)\n"
                  "    loss = tf.losses.get_total_loss(add_regularization_losses=False)",
-        "decay": "loss = tf.losses.sigmoid_cross_entropy(labels, logits)\n"
-                 "    loss += 0.1 * tf.add_n([tf.nn.l2_loss(one) for one in "
-                 "tf.trainable_variables() if 'bias' not in one.name])",
-        "collections": "loss = tf.losses.sigmoid_cross_entropy(labels, logits)\n"
-                       "    loss += tf.add_n([0.0] + tf.get_collection("
-                       "tf.GraphKeys.REGULARIZATION_LOSSES))\n"
-                       "    loss += 0.1 * tf.add_n([tf.nn.l2_loss(one) for one in "
-                       "tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, 'logits')])",
     },
     "OPTIMIZER": {
         "sgd": f"optimizer = tf.train.GradientDescentOptimizer(0.1)\n    {WITH_UPDATES}",

@@ -24,10 +24,6 @@ LIVES = {
         ("LENGTHS", "other"), ("EVAL", "list"), ("PREDICTIONS", "tensor"))),
     "regularized activity": Life((
         ("LAYERS", "regularized activity"), ("LOSS", "with regularization"))),
-    "decay of all weights": Life((
-        ("LAYERS", "normalized in training"), ("LOSS", "decay"), ("OPTIMIZER", "adam"))),
-    "collections": Life((
-        ("LAYERS", "regularized"), ("LOSS", "collections"), ("OPTIMIZER", "momentum"))),
     "shared variable": Life((("METRIC_FN", "shared variable"),)),
 }
 
