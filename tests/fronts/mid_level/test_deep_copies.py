@@ -167,6 +167,17 @@ def test_layers_are_trained_by_themselves(keras, pipelined, table):
     np.testing.assert_array_equal(layer.embedding_tables[table].numpy(), trained)
 
 
+@pytest.mark.parametrize("keras", KERASES)
+def test_layer_with_its_own_constructor_is_not_copied_in_part(keras, table):
+    class Counting(embedding_layer_class(importlib.import_module(keras))):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.count = 0
+
+    with pytest.raises(TypeError, match="cannot copy Counting, .* Override its method"):
+        copy.deepcopy(Counting({"title": FeatureConfig(table)}, Adagrad(1.0)))
+
+
 @pytest.mark.long
 def test_objects_of_a_strategy():
     done = subprocesses.start([sys.executable, PROGRAM])

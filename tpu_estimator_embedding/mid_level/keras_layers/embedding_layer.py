@@ -248,7 +248,13 @@ class _EmbeddingLayer(_Layer):
         """Returns a layer with its own tables and slots, and the same configs; eager.
 
         The copy has all updates, and no gradients wait in it.
+
+        Raises:
+            TypeError: if a subclass has a constructor, which may make more than is copied.
         """
+        if type(self).__init__ is not _EmbeddingLayer.__init__:
+            raise TypeError(f"copy.deepcopy cannot copy {type(self).__name__}, which has its own "
+                            "constructor. Override its method `__deepcopy__`.")
         with self._tables.strategy.scope():
             copied = type(self)(**self._arguments())
         memo[id(self)] = copied
@@ -260,8 +266,9 @@ class _EmbeddingLayer(_Layer):
         copied._tables.tables.update({name: memo.get(id(config), config)
                                       for name, config in self._tables.tables.items()})
         copied.built = self.built
-        for name in vars(self).keys() - vars(copied).keys():  # attributes of a subclass
-            setattr(copied, name, copy.deepcopy(getattr(self, name), memo))
+        for name, value in vars(self).items():
+            if name not in vars(copied):  # set by the program
+                setattr(copied, name, copy.deepcopy(value, memo))
         return copied
 
     @classmethod
