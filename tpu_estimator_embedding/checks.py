@@ -2,9 +2,9 @@
 """Checks of arguments, and the sentence in which most of them complain."""
 
 import argparse
+import fnmatch
 import inspect
 import os
-import re
 from collections.abc import Callable, Collection
 
 
@@ -126,7 +126,7 @@ def check_can_hold_checkpoints(
 
     Raises:
         TypeError: if it is no path.
-        ValueError: if a file is in the way, or the path has brackets or a backslash.
+        ValueError: if a file is in the way, or the path as a pattern does not match itself.
 
     >>> check_can_hold_checkpoints("model_dir", "/nonexistent/rate[0.1]")
     Traceback (most recent call last):
@@ -138,7 +138,8 @@ def check_can_hold_checkpoints(
     check_can_be_directory(argument, path)
     if path is not None:
         given = os.fsdecode(path)
-        check(not re.search(r"\[[^/]*\]|\\", given), argument,
+        matches_itself = all(fnmatch.fnmatchcase(part, part) for part in given.split("/"))
+        check(matches_itself and "\\" not in given, argument,
               "a path without brackets and backslashes", given,
               "TensorFlow takes them for patterns of file names, and finds no checkpoint there.")
 

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import math
 import numbers
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,8 +34,6 @@ from tpu_estimator_embedding.plan.embedding_plan import (
     initializer_object,
 )
 from tpu_estimator_embedding.types import LearningRate, Tensor
-
-_NAME = re.compile(r"[A-Za-z0-9_./\\>-]+")  # of a variable, in any name scope
 
 
 def to_plan(table_to_config: Mapping[str, TableConfig],
@@ -67,8 +64,8 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
 
     Raises:
         ValueError: if a config is of the wrong class, a value is outside its range, a
-            feature refers to an unknown table, a table is not used or its name cannot be that of
-            a variable, or a table is to be trained and has no `*Parameters`.
+            feature refers to an unknown table, a table is not used, or a table is to be
+            trained and has no `*Parameters`.
         TypeError: if clipping_limit is not a number.
 
     >>> from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
@@ -122,9 +119,6 @@ def _check_configs(table_to_config: Mapping[str, object],
         checks.check(is_table_config(config), f"table_to_config_dict[{name!r}]",
                      "a TableConfig", config, other_api.estimator_import(config), sentence=
                      "Value of `table_to_config_dict` must be of type `TableConfig`.")
-        checks.check(bool(_NAME.fullmatch(str(name))), "name of a table",
-                     "made of the ASCII letters, digits and `_./\\\\>-`, as names of variables are",
-                     name, "A column's table has the key of the column in its name.")
     for name, config in feature_to_config.items():
         checks.check(is_feature_config(config), f"feature_to_config_dict[{name!r}]",
                      "a FeatureConfig", config, other_api.estimator_import(config))

@@ -55,13 +55,19 @@ def scalar(value: object, table: str, kind: tuple[str, str]) -> Tensor:
         tensor = tf.convert_to_tensor(value)
     except (TypeError, ValueError):  # no tensor at all
         tensor = None
+    except RuntimeError as error:  # made eagerly, and used in a graph
+        raise ValueError(_of_another_graph(value, table, kind)) from error
     is_number = (tensor is not None and tensor.shape.rank in (0, None)
                  and (tensor.dtype.is_floating or tensor.dtype.is_integer))
     what, fix = kind
     checks.check(is_number, f"{what} of table {table!r}", "one number, a scalar", value, fix)
     graph = tf.compat.v1.get_default_graph()
-    checks.check(tf.executing_eagerly() or graph.building_function or tensor.graph is graph,
-                 f"{what} of table {table!r}", "a tensor of the graph that the function is called "
-                 "in", value, "Compute it inside the function.")
+    if not (tf.executing_eagerly() or graph.building_function or tensor.graph is graph):
+        raise ValueError(_of_another_graph(value, table, kind))
     number = tf.cast(tensor, tf.float32)
     return number if number.shape.rank == 0 else tf.ensure_shape(number, [])
+
+
+def _of_another_graph(value: object, table: str, kind: tuple[str, str]) -> str:
+    return checks.complaint(f"{kind[0]} of table {table!r}", "a number, or a tensor of the graph "
+                            "of the step", value, "Compute it inside the function.")

@@ -2,6 +2,7 @@
 """The configuration of a TPUEstimator's embeddings, and its lowering to an `EmbeddingPlan`."""
 
 import collections
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
@@ -29,6 +30,8 @@ from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, T
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES
 from tpu_estimator_embedding.types import FeatureColumn, Tensor
+
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./\\>-]*")  # of a variable outside of scopes
 
 # Sentences of tensorflow_estimator, so that users find existing answers.
 _NOT_ONE_WAY = ("Exactly one of `feature_columns` and the pair `feature_to_config_dict` and "
@@ -215,7 +218,8 @@ def spec_to_plan(spec: EmbeddingConfigSpec, *, training: bool, num_hosts: int = 
         num_hosts: parts into which every table is split.
 
     Raises:
-        ValueError: as in `to_plan` and `columns_to_configs`.
+        ValueError: as in `to_plan` and `columns_to_configs`, or if no variable can have the name
+            of a table.
         TypeError: if a column is an ordinary one, which only `use_tpu=False` can use.
 
     >>> from tpu_estimator_embedding.config.feature_config import FeatureConfig
@@ -234,6 +238,10 @@ def spec_to_plan(spec: EmbeddingConfigSpec, *, training: bool, num_hosts: int = 
     tables, features = spec.table_to_config_dict, spec.feature_to_config_dict
     if not tables:
         tables, features = columns_to_configs(spec.feature_columns)
+    for name in tables:
+        checks.check(bool(_NAME.fullmatch(str(name))), "name of a table",
+                     r"of ASCII letters, digits and _./\>-, the first a letter, a digit or a dot",
+                     name, "It names a variable. That of a column has the key of the column.")
     return to_plan(
         tables, features, spec.optimization_parameters, training=training,
         partition_strategy=spec.partition_strategy, num_hosts=num_hosts,

@@ -71,7 +71,7 @@ def sweep(make_estimator: "Callable[[], TPUEstimator]",
                                ("eval_input_fn", eval_input_fn)):
         checks.check(callable(function), argument, "a function", function)
     checks.check_type((str, os.PathLike), "out", "a path", out)
-    checks.check_can_hold_checkpoints("out", out)
+    checks.check_can_hold_checkpoints("out", pathlib.Path(out).resolve())
     checks.check_positive_int("max_steps", max_steps)
     checks.check_positive_int("evaluations", evaluations)
     check_formats(figures)

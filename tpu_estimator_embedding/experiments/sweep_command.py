@@ -177,7 +177,7 @@ def _search_of(args: argparse.Namespace, program: program_sweep.Program, formats
 
 
 def _directory(args: argparse.Namespace, settings: tuple[Setting, ...]) -> SweepDirectory:
-    checks.check_can_hold_checkpoints("--out", args.out)
+    checks.check_can_hold_checkpoints("--out", pathlib.Path(args.out).resolve())
     return SweepDirectory(pathlib.Path(args.out).resolve(), settings, args.seeds, args.metric,
                           args.target)
 

@@ -193,8 +193,10 @@ def _computation(module: str, name: str, source: str) -> Patch:
                  replaces=True)
 
 
+_BATCH_NORMALIZATION = f"{legacy_keras.package()}.src.layers.normalization.batch_normalization"
+
 TPU_SYSTEM = (
-    Patch(f"{legacy_keras.package()}.src.layers.normalization.batch_normalization:BatchNormalizationBase",
+    Patch(f"{_BATCH_NORMALIZATION}:BatchNormalizationBase",
           "__init_subclass__", f"{_STUBS}.batch_normalization:init_subclass",
           "calls `_moments` with an argument that subclasses of programs do not take"),
     _stub("tensorflow.python.framework.importer", "_import_graph_def_internal",

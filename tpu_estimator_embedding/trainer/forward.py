@@ -106,8 +106,11 @@ class _Getter:
         losses, regularizer = _regularization_losses(), options.get("regularizer")
         if name in self._used:
             self._places[len(losses)] = name
-        elif regularizer is not None and (loss := regularizer(variable)) is not None:
-            losses.append(loss)
+        elif regularizer is not None:
+            with tf.name_scope(f"{name}/Regularizer/"):  # `get_regularization_losses(scope)`
+                loss = regularizer(variable)
+            if loss is not None:
+                losses.append(loss)
         self._used.add(name)
         return variable
 

@@ -121,6 +121,10 @@ CHOICES = {
                  f"        net = tf.layers.dense(net, 5, kernel_regularizer={SQUARE})\n"
                  "        kernel = tf.get_variable('scale', [5], initializer=tf.ones_initializer())"
                  "\n    net = net * kernel",
+        "regularized by names": f"net = tf.layers.dense(net, 5, kernel_regularizer={SQUARE}, "
+                                "name='deep')\n"
+                                "    net *= tf.get_variable('deep_scale', [5], initializer="
+                                f"tf.ones_initializer(), regularizer={SQUARE})",
         "step": "net = net * (1.0 + 0.01 * tf.cast(tf.train.get_global_step(), tf.float32))",
         "frozen": "fixed = tf.get_variable('fixed', [7], trainable=False, "
                   "initializer=tf.ones_initializer())\n    net = net * fixed",
@@ -136,6 +140,8 @@ CHOICES = {
                  "    loss = tf.losses.get_total_loss()",
         "own": "loss = tf.reduce_mean(tf.square(labels - logits))\n"
                "    loss += tf.add_n([0.0] + tf.losses.get_regularization_losses())",
+        "of a scope": "loss = tf.losses.mean_squared_error(labels, logits)\n"
+                      "    loss += tf.add_n([0.0] + tf.losses.get_regularization_losses('deep'))",
         "added": "tf.losses.add_loss(0.5 * tf.reduce_mean(tf.square(logits)))\n"
                  "    tf.losses.hinge_loss(labels, logits)\n"
                  "    loss = tf.losses.get_total_loss(add_regularization_losses=False)",

@@ -168,7 +168,8 @@ def test_all_that_has_no_counterpart_is_reported_at_once():
     ("    print(estimator", "    print(tpu_embedding.AdamParameters(0.1))\n    print(estimator",
      "TEE402", "it would still use this package: `tpu_embedding` in "
      "`print(tpu_embedding.AdamParameters(0.1))`"),
-    ("evaluate(input_fn, steps=5)", "evaluate(input_fn, 5)", "TEE404", "`5`: `evaluate` of"),
+    ("evaluate(input_fn, steps=5)", "evaluate(input_fn, 5)", "TEE404",
+     "`5`: `evaluate` of KerasTraining has no such argument, only input_fn, steps"),
     ("evaluate(input_fn, steps=5)", 'get_variable_value("users")', "TEE404",
      "`get_variable_value`: KerasTraining has no such method"),
     ("estimator.train(input_fn, ", "estimator.train(input_fn, hooks=[hook], ", "TEE404", "hooks"),

@@ -24,6 +24,8 @@ LIVES = {
         ("LENGTHS", "other"), ("EVAL", "list"), ("PREDICTIONS", "tensor"))),
     "regularized activity": Life((
         ("LAYERS", "regularized activity"), ("LOSS", "with regularization"))),
+    "losses of a scope": Life((
+        ("LAYERS", "regularized by names"), ("LOSS", "of a scope"))),
     "shared variable": Life((("METRIC_FN", "shared variable"),)),
 }
 

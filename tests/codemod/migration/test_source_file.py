@@ -61,6 +61,12 @@ def test_bytes_that_are_not_of_the_encoding_are_named():
     assert "save it as UTF-8" in finding.message
 
 
+def test_line_ends_that_cannot_be_kept_are_named():
+    finding = finding_of(b"x = 1\r" + USE.replace(b"\n", b"\r"))
+    assert finding.code == "TEE208"
+    assert "save it as UTF-8 without a byte order mark, with \\n at the ends" in finding.message
+
+
 def test_byte_order_mark_is_kept_or_reported():
     result = rewrite(b"\xef\xbb\xbf" + USE)
     assert result.data.startswith(b"\xef\xbb\xbf")

@@ -23,15 +23,6 @@ from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 pytestmark = pytest.mark.filterwarnings("ignore:Activations under FrequencyEstimator")
 
 
-@pytest.mark.parametrize("name", ["my words", "words:0", "Wörter", ""])
-def test_name_that_no_variable_can_have_is_refused(name):
-    with pytest.raises(ValueError, match=r"^Name of a table must be made of the ASCII letters, "
-                                         rf"digits and .*, got {name!r}"):
-        to_plan({name: TableConfig(9, 2)}, {"a": FeatureConfig(name)}, AdagradParameters(0.1))
-    assert to_plan({"a.b/c-d_E>9": TableConfig(9, 2)}, {"a": FeatureConfig("a.b/c-d_E>9")},
-                   AdagradParameters(0.1)).table_by_name
-
-
 def test_tables_and_features_are_carried_over():
     initializer = tf.compat.v1.zeros_initializer()
     plan = to_plan(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an estimator refuses: the kind of error, its sentence, and that no table changes."""
 
+import contextlib
 import functools
 import re
 
@@ -154,13 +155,14 @@ def test_function_of_the_step_that_returns_no_number_is_refused(tmp_path, kind, 
     assert not list(tmp_path.glob("*.index"))
 
 
-def test_learning_rate_of_another_graph_is_refused(tmp_path):
-    with tf.Graph().as_default():
+@pytest.mark.parametrize("is_graph", [True, False])
+def test_learning_rate_of_another_graph_is_refused(is_graph, tmp_path):
+    with tf.Graph().as_default() if is_graph else contextlib.nullcontext():
         rate = tf.constant(0.1)
     spec = dict_spec()._replace(table_to_config_dict={"t": TableConfig(
         9, 2, learning_rate_fn=lambda step: rate)})
-    with pytest.raises(ValueError, match="must be a tensor of the graph that the function "
-                                         "is called in, got .*Compute it inside the function"):
+    with pytest.raises(ValueError, match="table 't' must be a number, or a tensor of the graph "
+                                         "of the step, got .*Compute it inside the function"):
         train(tmp_path, spec, lambda: {"f": sparse()})
     assert not list(tmp_path.glob("*.index"))
 
@@ -233,14 +235,41 @@ def test_model_dir_that_is_a_file_is_refused(tmp_path):
         new_estimator(link)
 
 
-def test_model_dir_in_which_tensorflow_would_find_no_checkpoint_is_refused(tmp_path):
-    path = tmp_path / "rate[0.1]"
-    with pytest.raises(ValueError, match="`model_dir` must be a path without brackets and "
-                                         "backslashes, got .*finds no checkpoint there"):
+@pytest.mark.all_cases
+@pytest.mark.parametrize("name, is_found", [
+    ("rate[0.1]", False), ("a[!b]", False), (r"a\b", False), ("a[]b", True), ("a[b", True),
+    ("a]b", True), ("a*b?", True)])
+def test_model_dir_is_one_in_which_tensorflow_finds_checkpoints(name, is_found, tmp_path):
+    path = tmp_path / name
+    if is_found:
         new_estimator(path)
-    assert not path.exists()
+    else:
+        with pytest.raises(ValueError, match="`model_dir` must be a path without brackets and "
+                                             "backslashes, got .*finds no checkpoint there"):
+            new_estimator(path)
+        assert not path.exists()
     tf.train.Checkpoint(step=tf.Variable(1)).save(str(path / "ckpt"))
-    assert tf.train.latest_checkpoint(str(path)) is None  # otherwise the check can go
+    assert (tf.train.latest_checkpoint(str(path)) is not None) == is_found
+
+
+@pytest.mark.all_cases
+@pytest.mark.parametrize("name", ["my words", "words:0", "Wörter", "_words", "-words", ""])
+def test_name_of_a_table_that_no_variable_can_have_is_refused(name, tmp_path):
+    spec = EmbeddingConfigSpec(
+        table_to_config_dict={name: TableConfig(9, 2)},
+        feature_to_config_dict={"f": FeatureConfig(name)},
+        optimization_parameters=AdagradParameters(0.1))
+    with pytest.raises(ValueError, match=r"^Name of a table must be of ASCII letters, digits and "
+                                         rf"_\./\\>-, .*, got {name!r}\. It names a variable"):
+        train(tmp_path, spec, lambda: {"f": sparse()})
+    assert not list(tmp_path.iterdir())
+
+
+def test_key_of_a_column_that_no_variable_can_have_is_refused(tmp_path):
+    column = embedding_column(fc.categorical_column_with_identity("my words", 9), 2)
+    spec = EmbeddingConfigSpec([column], optimization_parameters=AdagradParameters(0.1))
+    with pytest.raises(ValueError, match="got 'tbl_my words'.* has the key of the column"):
+        train(tmp_path, spec, lambda: {"my words": sparse()})
 
 
 def test_features_of_different_batch_sizes_are_refused(tmp_path):

@@ -8,6 +8,7 @@ its id, all exact in float32.
 import functools
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -211,6 +212,14 @@ def test_arguments_of_other_types_are_refused_before_anything_runs(
     with pytest.raises((TypeError, ValueError), match=sentence):
         sweep.func(make, [0], **{**sweep.keywords, **options})
     assert not (tmp_path / "out").exists()
+
+
+def test_directory_in_which_no_run_finds_its_checkpoints_is_refused(sweep, tmp_path, monkeypatch):
+    (tmp_path / "study[1]").mkdir()
+    monkeypatch.chdir(tmp_path / "study[1]")
+    with pytest.raises(ValueError, match="`out` must be a path without brackets and backslashes"):
+        sweep.func(make_estimator, [0], **{**sweep.keywords, "out": "runs"})
+    assert not list(pathlib.Path().iterdir())
 
 
 def test_another_sweep_is_not_mixed_in(sweep, tmp_path):

@@ -125,6 +125,9 @@ def test_gradients_go_with_the_second_output_of_the_lookup(embedding):
     gradients, _ = embedding(IDS)
     with pytest.raises(ValueError, match=r"`preserved_outputs` must have the stacks \['wor"):
         embedding.apply_gradients(gradients, {})
+    with pytest.raises(TypeError, match="`preserved_outputs` must be the ids that the lookup "
+                                        "returned, by stack, got None"):
+        embedding.apply_gradients(gradients, None)
     with pytest.raises(ValueError, match=r"`preserved_outputs\['words'\]` must be a Partitioned"):
         embedding.apply_gradients(gradients, {"words": tf.constant(1)})
 

@@ -345,6 +345,9 @@ def test_gradient_that_went_elsewhere_is_told_at_the_next_lookup(keras):
     with pytest.raises(RuntimeError, match="`apply_gradients` of an optimizer"), tf.GradientTape():
         total(layer)
     assert row(layer) == 0
+    with pytest.raises(ValueError, match=r"`gradients` must be a gradient of shape \(\d+,\), that "
+                                         r"of the layer's trainable variable, got .*3"):
+        layer.apply_gradients([tf.ones([3])])
     for wrong in ([None], None, {"f": gradient}, [gradient, gradient]):
         with pytest.raises(ValueError, match="`gradients` must be a list of one gradient"):
             layer.apply_gradients(wrong)
