@@ -49,7 +49,6 @@ LONG = (
     "tests/fronts/cluster/test_faults.py",
     "tests/fronts/cluster/test_synchronous.py",
     "tests/fronts/cluster/test_training.py",
-    "tests/fronts/estimator/replicas/test_graph_copy.py",
     "tests/fronts/estimator/step/test_joined_tables.py",
     "tests/spec/engine/test_same_bits.py",
     "tests/fronts/examples/test_contrib_ranking.py",
