@@ -2,8 +2,8 @@
 """Which tests a plain `pytest` runs: ten minutes of them, and which `pytest --all` adds.
 
 A plain run has the core, which covers every front door, optimizer, command and kind of fault, and
-of every other test one case, or all where these take milliseconds. Of tests that take long it has a
-share. The seed chooses cases and share.
+of every other test one case, or all where these take milliseconds. Of tests that are slow it has a
+share. The seed chooses cases and shares.
 """
 
 import collections
@@ -11,7 +11,8 @@ import pathlib
 import random
 
 ROOT = pathlib.Path(__file__).parent.parent
-LONG_SHARE = 40  # of so many tests that take long, a plain run has one
+# Marks of tests outside of the core -> of so many of these tests, a plain run has one.
+SHARES = {"long": 80, "slow": 5}
 
 # What runs on the oldest TensorFlow as well as on the newest: tests of what differs between them,
 # which is TensorFlow's names, errors, graphs, estimators and Keras, and so every front door.
@@ -191,14 +192,18 @@ def _is_below(item, paths) -> bool:
 
 
 def of_plain_run(items, seed, share) -> set:
-    """Returns one case of each test: of all the core, one in `share` of others, few long ones."""
+    """Returns one case of each test: of all the core, one in `share` of others, few slow ones."""
     rng = random.Random(seed)
     cases = [rng.choice(cases) for cases in _by_test(items).values()
              if not (cases[0].get_closest_marker("release") or _is_below(cases[0], MINUTES))]
-    core = {case for case in cases if in_core(case)}
-    long = [case for case in cases if case.get_closest_marker("long") and case not in core]
-    short = [case for case in cases if not case.get_closest_marker("long") and case not in core]
-    return core | _sample(long, max(share, LONG_SHARE), rng) | _sample(short, share, rng)
+    chosen = {case for case in cases if in_core(case)}
+    others = collections.defaultdict(list)
+    for case in cases:
+        if case not in chosen:
+            others[next(filter(case.get_closest_marker, SHARES), "")].append(case)
+    for marker, marked in others.items():
+        chosen |= _sample(marked, max(share, SHARES.get(marker, 1)), rng)
+    return chosen
 
 
 def of_full_run(items, seed, share) -> set:

@@ -16,12 +16,12 @@ from tests.subprocesses import start
 from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.runtime import run_command
 
-# `run` without the seconds that installing takes; what it installs has its own tests.
+# `run` without the seconds that TensorFlow takes to load; what it sets up has its own tests.
 RUN = [sys.executable, "-c", textwrap.dedent("""
     import sys
     from tpu_estimator_embedding import cli
-    from tpu_estimator_embedding.runtime import install
-    install.install = lambda: None
+    from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
+    ProgramSetup.__call__ = lambda self: None
     sys.exit(cli.main(["run", *sys.argv[1:]]))
 """)]
 
@@ -98,6 +98,7 @@ def outcome(command, cwd):
     return done.returncode, done.stdout, stderr
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("code", PROGRAMS.values(), ids=PROGRAMS)
 def test_file_runs_as_under_python(code, directory, tmp_path):
     write(directory / "program.py", code)
@@ -126,7 +127,6 @@ def test_options_are_of_run_before_the_program_and_its_own_after(directory):
     assert done.stdout == "['--quiet']\n"
 
 
-@pytest.mark.long
 def test_symbolic_link_runs_with_the_path_of_its_target(directory, tmp_path):
     write(directory / "program.py", PROGRAMS["says what it sees"])
     (tmp_path / "link.py").symlink_to(directory / "program.py")
@@ -163,16 +163,14 @@ def test_missing_program_is_an_error(arguments, sentence, tmp_path):
 
 
 def test_refused_install_is_one_sentence(directory):
-    refuse = RUN[2].replace("lambda: None", "lambda: (_ for _ in ()).throw(RuntimeError('no'))")
+    refuse = RUN[2].replace("None", "(_ for _ in ()).throw(RuntimeError('no'))")
     done = start([*RUN[:2], refuse, "program.py"], cwd=directory)
     assert (done.returncode, done.stderr) == (1, "tpu-estimator-embedding: no\n")
 
 
-@pytest.mark.long
 def test_package_of_a_module_is_imported_after_install(directory):
     write(directory / "package" / "__init__.py", "print('imported', sys_is_ready)")
-    ready = RUN[2].replace("lambda: None",
-                           "lambda: vars(__import__('builtins')).update(sys_is_ready=True)")
+    ready = RUN[2].replace("None", "vars(__import__('builtins')).update(sys_is_ready=True)")
     done = start([*RUN[:2], ready, "-m", "package.task"], cwd=directory)
     assert (done.returncode, done.stdout) == (0, "imported True\n")
 
@@ -250,6 +248,7 @@ def test_doctor_finds_nothing_wrong():
     assert done.stdout.splitlines()[0].endswith(": Nothing is wrong.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options, is_shown", [([], False), (["--verbose"], True)])
 def test_doctor_shows_what_tensorflow_writes_if_asked_for(options, is_shown):
     done = start([sys.executable, "-m", "tpu_estimator_embedding", "doctor", *options],

@@ -2,6 +2,7 @@
 """Which folder may import which, checked on every import statement, inside functions too."""
 
 import ast
+import functools
 import pathlib
 from collections.abc import Iterator
 
@@ -51,6 +52,12 @@ def modules() -> list[pathlib.Path]:
     return sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.parts)
 
 
+@functools.cache
+def nodes(path: pathlib.Path) -> list[ast.AST]:
+    """Every node of a module."""
+    return [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+
+
 def dotted(path: pathlib.Path) -> str:
     """The module's name within the package; the package itself is the empty name."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -59,7 +66,7 @@ def dotted(path: pathlib.Path) -> str:
 
 def imports(path: pathlib.Path) -> Iterator[tuple[str, int]]:
     """Every imported module of this package, by its name within it, and the line."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -89,7 +96,7 @@ def imported_modules() -> dict[str, set[str]]:
 
 def lines_for_annotations(path: pathlib.Path) -> set[int]:
     """The lines that only type checkers execute."""
-    return {line for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {line for node in nodes(path)
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
             for line in range(node.lineno, node.end_lineno + 1)}
 

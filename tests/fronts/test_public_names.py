@@ -137,6 +137,7 @@ def test_configs_load_neither_keras_nor_estimators():
     assert done.stdout == "False KerasLazyLoader\n"
 
 
+@pytest.mark.slow
 def test_reading_every_name_changes_nothing():
     done = run_python(f"""
         import os

@@ -42,6 +42,7 @@ def test_example_trains_on_parameter_servers(example, tmp_path):
     assert "[chief 0] accuracy " in done.stdout
 
 
+@pytest.mark.slow
 def test_example_runs_under_plain_python_after_install(example, tmp_path):
     [install] = [block for block in docs.code_blocks(README) if "install()" in block]
     (tmp_path / "movies.py").write_text(install + example.replace("steps=1000", "steps=5"))

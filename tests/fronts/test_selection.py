@@ -34,6 +34,8 @@ def items():
              *(f"tests/release/packaging/test_pip.py::test_{i}" for i in range(5))]
     suite = [Item(f"{name}[{case}]") for name in names for case in "abc"]
     suite += [Item(f"tests/fronts/test_cli.py::test_smoke[{case}]", "smoke") for case in "abc"]
+    suite += [Item(f"tests/fronts/test_cli.py::test_{i}[{case}]", "slow")
+              for i in range(50) for case in "abc"]
     suite += [Item(f"tests/spec/engine/test_x.py::test_whole[{case}]", "all_cases")
               for case in "abc"]
     selection.mark(suite)
@@ -80,8 +82,9 @@ def test_plain_run_has_a_case_of_all_the_core_and_a_share_of_the_rest(share):
         assert tests["tests/fronts/test_cli.py::test_smoke"] == 3
         short = [test for test in tests if test.startswith("tests/spec/engine/test_x.py::test_")]
         assert len(short) == pytest.approx(51 / share, abs=2)
-        long = [tests[f"{selection.LONG[0]}::test_{i}"] for i in range(50)]
-        assert sum(long) == -(-50 // max(share, selection.LONG_SHARE))
+        for mark, file in (("long", selection.LONG[0]), ("slow", "tests/fronts/test_cli.py")):
+            marked = [tests[f"{file}::test_{i}"] for i in range(50)]
+            assert sum(marked) == -(-50 // max(share, selection.SHARES[mark]))
         assert not any(test.startswith("tests/release/packaging") for test in tests)
 
 

@@ -61,7 +61,6 @@ def test_some_generated_program_is_not_refused():
     assert any(EQUAL in results for results in RESULTS)
 
 
-@pytest.mark.all_cases
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_program_that_once_failed_agrees_in_all_ways(path):
     source = path.read_text(encoding="utf-8")

@@ -52,7 +52,7 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
     of_run = pathlib.Path(estimator.model_dir).parent  # a sweep gives each run a model_dir
     saved_model = export(estimator, of_run / "export")
     served = serve(saved_model, logs, _PREDICTIONS)
-    report, *_ = write_report([pathlib.Path(estimator.model_dir)], of_run / "report")
+    report, = write_report([pathlib.Path(estimator.model_dir)], of_run / "report", formats=())
     if examples:
         print(f"Trained on {examples:,} examples in {seconds:.1f} s, "
               f"{examples / seconds:,.0f} examples/s.")

@@ -230,6 +230,7 @@ def test_verify_of_a_later_stage_needs_the_captured_configuration(folder, monkey
     assert cli.main(command) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["tf2", "keras3"])
 def test_program_without_the_captured_module_has_work_left(folder, stage, capsys):
     """Its settings of tables would be lost without a word."""
@@ -246,6 +247,7 @@ def test_program_without_the_captured_module_has_work_left(folder, stage, capsys
     assert "kept: embedding_config.py. If the program's tables have changed since" in printed
 
 
+@pytest.mark.slow
 def test_the_stage_keras_rs_is_keras3_and_says_so(folder, capsys):
     program = (docs.ROOT / "migration_guide" / "jax" / "before.py").read_text()
     (folder / "program.py").write_text(program)

@@ -74,6 +74,7 @@ def test_a_program_without_a_seed_draws_anew_in_every_run_anyway(new):
     assert seeds(program) == []
 
 
+@pytest.mark.slow
 def test_keras_3_draws_others_from_the_seeds_of_initializers():
     before = (ROOT / "migration_guide/jax/before.py").read_text()
     layer = 'tf.layers.dense(net, params["hidden"], '

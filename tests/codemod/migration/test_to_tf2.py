@@ -267,6 +267,7 @@ from tensorflow.python.tpu.tpu_embedding import AdagradParameters, FeatureConfig
 """
 
 
+@pytest.mark.slow
 def test_containers_of_configurations_that_nothing_reads_any_more_go(tmp_path):
     program = OWN_NAMES + CALLING + """
 

@@ -80,6 +80,7 @@ def checkpoints(tmp_path_factory):
             for layout in LAYOUTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_go_where_they_belong_whatever_layout_they_come_from(checkpoints, layout):
     program = Program(*layout)

@@ -73,6 +73,7 @@ def test_plain_reads_are_torn(trained):
     assert any(not is_of_one_step(session.run(reads)) for _ in range(10_000))
 
 
+@pytest.mark.slow
 def test_snapshots_are_of_one_step_and_updates_do_not_change_them(trained):
     session, variables = trained
     snapshot = load.native_ops().tpu_embedding_snapshot(
@@ -126,6 +127,7 @@ def end(number):
     return load.kernels().functions.tpu_embedding_snapshot_end(ctypes.c_int64(number))
 
 
+@pytest.mark.slow
 def test_rows_that_are_read_while_threads_train_are_of_one_step(trained):
     session, variables = trained
     for _ in range(20):

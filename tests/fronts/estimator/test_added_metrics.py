@@ -56,6 +56,7 @@ def error_of(features, labels, predictions):
         "both": v1.metrics.mean(labels)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_shards", [1, 2])
 @pytest.mark.parametrize("add", [
     lambda *args: tf.estimator.add_metrics(*args),

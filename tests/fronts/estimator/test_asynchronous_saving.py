@@ -67,6 +67,7 @@ def train(model_dir, hooks=(), *, pipelined=False, listeners=None, steps=STEPS, 
                     max_steps=steps, saving_listeners=listeners)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels, pipelined, options", [
     ("native", False, {"num_hosts": 2, "spec": {"partition_strategy": "mod"}}),
     ("native", True, {}),
@@ -115,6 +116,7 @@ def test_listeners_are_called_in_order_and_may_stop(tmp_path, monkeypatch):
     assert calls[4:] == [(when, step) for when in ("before", "after") if step != EVERY]
 
 
+@pytest.mark.slow
 def test_hooks_of_one_training_write_one_after_another(tmp_path, monkeypatch):
     hooks = [tf.compat.v1.train.CheckpointSaverHook(str(tmp_path / name), save_steps=EVERY)
              for name in ("one", "other")]

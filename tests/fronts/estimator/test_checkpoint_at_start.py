@@ -42,6 +42,7 @@ def test_other_checkpoints_and_calls_are_the_same(tmp_path, async_checkpoints):
     assert without.calls == with_it.calls
 
 
+@pytest.mark.slow
 @ASYNC
 def test_a_training_that_goes_on_does_not_write_again_what_it_restored(tmp_path,
                                                                        async_checkpoints):
@@ -92,6 +93,7 @@ def test_only_known_values_are_left_out(tmp_path, step):
     assert checkpoints_of(tmp_path).keys() == ({1} if step == 0 else {EVERY, EVERY + 1})
 
 
+@pytest.mark.slow
 @ASYNC
 def test_a_hook_of_the_program(tmp_path, async_checkpoints, logged):
     class Own(tf.compat.v1.train.CheckpointSaverHook):

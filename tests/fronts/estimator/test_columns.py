@@ -39,6 +39,7 @@ def predict(model_dir, outputs_of, columns_of_spec):
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
+@pytest.mark.slow
 def test_layers_and_feature_names_give_the_same_activations(tmp_path):
     embeddings = columns.new_columns(NAMES)
 

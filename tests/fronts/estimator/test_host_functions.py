@@ -137,6 +137,7 @@ def receive():
     return tf_estimator.export.ServingInputReceiver({"id": ids}, {"id": ids})
 
 
+@pytest.mark.slow
 def test_train_and_evaluate_evaluates_and_exports(tmp_path):
     estimator = new_estimator(tmp_path, serving_model_fn,
                               config=run_config(save_checkpoints_steps=2))

@@ -117,6 +117,7 @@ def test_loops_have_two_steps_by_default(tmp_path):
     assert steps.seen == [2, 4, 5]
 
 
+@pytest.mark.slow
 def test_time_ends_a_loop(tmp_path):
     """Its last step starts when the time is over."""
     steps = Steps()

@@ -142,6 +142,7 @@ def initial_kernels(model_dir, seed, **options):
     return np.stack([estimator.get_variable_value(f"{name}/kernel") for name in ("hidden", "out")])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`tf.layers:UserWarning")
 def test_layers_start_from_the_seed_of_the_run_config(tmp_path):
     """As in TensorFlow 1.x; Keras 2 gives each initializer a seed of Python's `random`."""

@@ -116,6 +116,7 @@ def test_training_and_evaluation_take_turns(tmp_path):
     assert counts(estimator)[7] == 0
 
 
+@pytest.mark.slow
 def test_estimators_take_over_from_one_another(tmp_path):
     """A separate one for each mode, as programs make them, and each checkpoint by its path."""
     for _ in range(2):

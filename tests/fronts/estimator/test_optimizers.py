@@ -51,6 +51,7 @@ def changed(cases=CASES, **settings):
     return {key_of(case): dataclasses.replace(CASES[case], **settings) for case in cases}
 
 
+@pytest.mark.slow
 def test_tables_with_every_optimizer_in_one_program(tmp_path):
     """Each table has its own `*Parameters`, of every class there is, before those of all."""
     model = Model(changed())
@@ -62,6 +63,7 @@ ONE_OF_EACH = ["SGD", "Adagrad", "ProximalAdagrad, penalties", "AdagradMomentum"
                "RMSProp", "Adam", "FTRL, multiplied", "ProximalYogi"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cases, num_replicas, input_mode", [
     (ONE_OF_EACH, 2, V1), (["Adagrad", "Momentum", "Adam"], 4, V2)])
 def test_cores_update_one_after_another_without_accumulation(tmp_path, cases, num_replicas,

@@ -79,6 +79,7 @@ def check(program, run, calls, batch_of_model, replicas):
     assert program.model == {"batch": batch_of_model, **expected}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_embeddings, input_mode, training, evaluation", [
     # The calls of input_fn, and the batch of the model, in training and evaluation.
     (True, V1, ([(8, 0, 1, 4)], 2), ([(16, 0, 1, 4)], 4)),

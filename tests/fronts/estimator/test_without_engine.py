@@ -103,6 +103,7 @@ def test_adagrad_continues_in_the_same_model_dir_with_the_other_use_tpu(tmp_path
                                    err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False])
 def test_adam_says_which_slots_are_missing_and_what_keeps_what_was_learned(tmp_path, first):
     """The expression that the error gives is evaluated as a user would copy it."""

@@ -49,6 +49,7 @@ def test_page_has_curves_tables_and_versions(model_dir, tmp_path, capsys):
     browser.check_report(tmp_path / "out" / "report.html", tmp_path)
 
 
+@pytest.mark.slow
 def test_figures_come_in_the_formats_asked_for(model_dir, tmp_path, capsys):
     assert cli.main(["report", str(model_dir), "--out", str(tmp_path), "--figures", "pdf"]) == 0
     assert {path.suffix for path in tmp_path.iterdir()} == {".html", ".pdf"}
@@ -68,6 +69,7 @@ def test_figures_that_matplotlib_would_draw_are_named_as_missing(model_dir, tmp_
     assert f"Figures: {missing}" in html.unescape((tmp_path / "report.html").read_text())
 
 
+@pytest.mark.slow
 def test_directory_that_is_being_trained_into(model_dir, tmp_path):
     """Half an event at the end, and no checkpoint yet."""
     directory = tmp_path / "young"
@@ -80,6 +82,7 @@ def test_directory_that_is_being_trained_into(model_dir, tmp_path):
     assert (tmp_path / "out" / "training_loss.png").exists()
 
 
+@pytest.mark.slow
 def test_checkpoint_deleted_under_the_reader_is_read_anew(model_dir, tmp_path, monkeypatch):
     inspect, missing = model_report.inspect, iter([True, False])
 

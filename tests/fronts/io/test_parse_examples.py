@@ -69,6 +69,7 @@ def assert_same(serialized, features, names=None):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.lists(random_examples.typed_records(), max_size=5))
 def test_examples_of_the_right_types(native, serialized):

@@ -44,6 +44,7 @@ def elements(dataset):
     return [batch.tolist() for batch in dataset.as_numpy_iterator()]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(counts=st.lists(st.integers(0, 9), max_size=4), batch_size=st.integers(1, 12),

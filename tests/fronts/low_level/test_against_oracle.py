@@ -59,6 +59,7 @@ def test_ragged_ids():
     train(ADAGRAD, kinds=RAGGED_KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_several_hosts(strategy):
     train({"words": ADAGRAD, "shops": ADAM, "users": CASES["Adam, not lazy"]}, steps=3,

@@ -4,11 +4,13 @@
 import gc
 import weakref
 
+import pytest
 import tensorflow as tf
 
 from tpu_estimator_embedding.compat.modules import tpu_embedding as te
 
 
+@pytest.mark.slow
 def test_the_engine_that_is_configured_keeps_no_graph():
     engine = te.TPUEmbedding(
         {"words": te.TableConfig(13, 1)}, {"title": te.FeatureConfig("words")}, 4, te.TRAINING,

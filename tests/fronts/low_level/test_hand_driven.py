@@ -123,6 +123,7 @@ def test_trains_and_evaluates_as_numpy(rule, cores, pipelined):
     check(rule, cores, pipelined=pipelined)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [2, 4])
 @pytest.mark.parametrize("options", [
     {"loop": "queue"}, {"loop": "nested"}, {"loop": "while"}, {"loop": "none"},
@@ -144,6 +145,7 @@ def slow_lookups(monkeypatch):
     monkeypatch.setattr(PartitionedEmbedding, "lookup", slow_lookup)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [1, 2, 4])
 @pytest.mark.parametrize("options", [
     {"loop": "none"}, {"loop": "none", "pipelined": True}, {"loop": "queue"}, {"loop": "nested"},
@@ -278,6 +280,7 @@ def trained_by_estimator(rule, cores, pipelined, batches, model_dir):
     return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("rule", ["SGD", "Adagrad"])

@@ -78,6 +78,7 @@ class Hosts(HandDriven):
                 yield np.concatenate(session.run(outputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores, hosts", [(4, 1), (4, 2), (8, 2), (8, 4)])
 def test_replicas_of_every_host_train_as_numpy(cores, hosts, monkeypatch):
     monkeypatch.setenv(tpu_cores.VARIABLE, str(cores))

@@ -44,6 +44,7 @@ def fitted(log_dir, layer_class, callbacks, optimizer, **options):
     return rows.numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make, options", [
     (embedding_layer_class, {}), (partial_layer_class, {"size_threshold": 0})])
 def test_numbers_of_every_second_batch_of_fit(make, options, tmp_path):
@@ -66,6 +67,7 @@ def test_marks_begin_with_what_was_trained_before(tmp_path):
     assert coverage == pytest.approx({4: 4 / 12, 8: 4 / 12})
 
 
+@pytest.mark.slow
 def test_fit_with_the_callback_is_bit_for_bit_that_without(tmp_path):
     callback = statistics_callback_class(tf.keras)(tmp_path, 2)
     rows = [fitted(tmp_path, embedding_layer_class(tf.keras), [callbacks], Adagrad(0.3))
@@ -121,6 +123,7 @@ def test_loop_of_ones_own(make, pipelined, tmp_path):
     assert found["total_ids"][3] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_v2", [False, True], ids=["layer", "v2"])
 def test_a_measured_model_is_exported(is_v2, tmp_path):
     """Functions that were traced before the export measure; the export keeps their results."""

@@ -69,6 +69,7 @@ def a_program_to_capture(tmp_path):
     return lambda *arguments: start([*command, *arguments], cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_stops_after_the_constructor_of_the_estimator_with_tables(capture):
     done = capture("__init__", "plain", "mine")
     assert done.stdout == "Mine 0.5 True None\n", done.stderr
@@ -79,6 +80,7 @@ def test_stops_where_it_trains(capture):
     assert capture("train", "unused", "mine").stdout == "Mine 0.5 True 7\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments, sentence", [
     (["train"], "ended without constructing a TPUEstimator"),
     (["__init__", "plain"], "without a TPUEstimator with an embedding_config_spec"),

@@ -59,6 +59,7 @@ def model_directories_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_estimator_trains_evaluates_predicts_and_exports(make, tmp_path):

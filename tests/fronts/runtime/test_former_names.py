@@ -163,6 +163,7 @@ True True
 """
 
 
+@pytest.mark.slow
 def test_every_name_works_where_it_was():
     done = run_python(PROGRAM)
     assert done.stdout == PRINTED
@@ -187,6 +188,7 @@ def test_class_of_feature_columns_and_canned_estimators():
         "True", *["There is no tf.estimator.BoostedTreesClassifier a True"] * 2]
 
 
+@pytest.mark.slow
 def test_every_row_names_the_version_and_exists():
     """No row is without effect: the name is there after install(), and says what moved it."""
     done = run_python("""

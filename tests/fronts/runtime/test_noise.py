@@ -167,6 +167,7 @@ for steps in (1, 2):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options, infos, deprecations", [
     (["--quiet"], 0, 0), ([], 2, 1)], ids=str)
 def test_log_of_a_program(options, infos, deprecations, tmp_path):

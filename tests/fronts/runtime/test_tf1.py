@@ -70,6 +70,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_program_of_2018_trains(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     done = subprocesses.start([*RUN, "--tf1", "train.py", "--model_dir=model",
@@ -339,6 +340,7 @@ def test_error_that_ends_a_program_names_the_fix(line, sentence):
     assert sentence or not program_runner.hint(error.value)
 
 
+@pytest.mark.slow
 def test_hint_follows_the_traceback(tmp_path):
     (tmp_path / "train.py").write_text("import tensorflow as tf\ntf.Session()\n")
     done = subprocesses.start([*RUN, "train.py"], cwd=tmp_path)

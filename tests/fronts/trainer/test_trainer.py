@@ -121,6 +121,7 @@ def test_a_trainer_goes_on_where_another_one_ended(tmp_path):
                                       whole.get_variable_value(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
 def test_saving_does_not_change_pipelined_training(cls, tmp_path):
     def adagrad(global_step=None):
@@ -199,6 +200,7 @@ def test_a_regularized_layer_that_is_shared_is_refused():
         make(forward=shared).train(input_fn, steps=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
 def test_model_fn_may_change_its_inputs_in_place(cls, tmp_path):
     """Nested features and labels, in all modes: a tf.function refuses that for its arguments."""
@@ -589,6 +591,7 @@ def test_metric_function_with_a_variable_of_the_model_is_refused():
         evaluated_with(lambda values: {"n": v1.metrics.mean(v1.get_variable("kernel", [2]))}, [[4]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 @pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
 def test_trains_and_evaluates_by_turns(cls, pipelined, tmp_path):

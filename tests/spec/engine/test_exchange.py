@@ -72,6 +72,7 @@ def test_bits_are_those_of_one_process(case, num_hosts, strategy):
         KINDS, ("a",), num_hosts=num_hosts, partition_strategy=strategy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", ["function", "eager"])
 def test_bits_are_the_same_in_functions_and_eagerly(runner):
     check_same_bits(runner, CASES["Adagrad"], Setting(KINDS, ("a",), num_hosts=2))

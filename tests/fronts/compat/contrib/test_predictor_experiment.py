@@ -93,6 +93,7 @@ def test_predictor_takes_sparse_inputs(tmp_path):
     assert found["sums"].tolist() == [5, 13] and found["ids"].values.tolist() == [10, 12, 14]
 
 
+@pytest.mark.slow
 def test_experiment_trains_and_evaluates(estimator):
     class Counter(v1.train.SessionRunHook):
         runs = 0

@@ -308,6 +308,7 @@ def test_error_of_the_feeding_thread_ends_the_run_that_waits(monkeypatch):
     feeder.join()
 
 
+@pytest.mark.slow
 def test_thread_that_fed_too_little_is_named(monkeypatch):
     monkeypatch.setattr(tpu_runs, "PATIENCE", 2.5)
     feeder = threading.Thread(target=lambda: feed(1), name="short feeder")
@@ -318,6 +319,7 @@ def test_thread_that_fed_too_little_is_named(monkeypatch):
         take((tf.int32, []))
 
 
+@pytest.mark.slow
 def test_failed_run_ends_a_wait_even_where_its_thread_goes_on(monkeypatch):
     monkeypatch.setattr(tpu_runs, "PATIENCE", 2.5)
     errors = []

@@ -101,6 +101,7 @@ def test_interrupt_of_an_evaluation_within_training_is_raised_at_once(tmp_path):
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
 
 
+@pytest.mark.slow
 def test_interrupt_while_training_waits_for_input_is_raised_by_the_evaluation(tmp_path):
     """The process would end by the signal, without `finally` and the end of hooks."""
     def slow(id):
@@ -123,6 +124,7 @@ def test_interrupt_while_training_waits_for_input_is_raised_by_the_evaluation(tm
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_interrupt_ends_the_wait_for_the_first_batch(tmp_path, pipelined):
     def slow(id):

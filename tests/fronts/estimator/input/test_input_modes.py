@@ -75,6 +75,7 @@ def test_calls_for_each_replica_end_with_the_shortest(tmp_path):
     assert counts(estimator) == counts_of(0, 1, 4, 5)
 
 
+@pytest.mark.slow
 def test_evaluation_of_each_mode_sees_every_sample(tmp_path):
     """BROADCAST shows each replica the whole batch, and metrics see it from all of them."""
     new_dense(tmp_path, Modes.PER_HOST_V1).train(own_range, max_steps=1)

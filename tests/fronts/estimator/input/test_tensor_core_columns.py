@@ -125,6 +125,7 @@ def test_the_optimizer_of_the_model_trains_the_table(tmp_path, combiner, num_rep
     np.testing.assert_allclose(actual, predictions, 1e-4, 1e-5)
 
 
+@pytest.mark.slow
 def test_export_serves_both_kinds(tmp_path):
     estimator = new(tmp_path / "model", [tensor_core_column(), engine_column()])
     estimator.train(input_fn, max_steps=100)

@@ -171,6 +171,7 @@ def test_batch_without_samples_trains_nothing(tmp_path, options):
     assert len(list(estimator.predict(input_fn))) == 8
 
 
+@pytest.mark.slow
 def test_dropped_zeros_are_logged_once_per_process(tmp_path):
     """Training twice, evaluating and predicting builds the lookup four times."""
     spec = EmbeddingConfigSpec(

@@ -183,6 +183,7 @@ def test_dataclass(tmp_path, num_replicas):
     check_right(tmp_path, new_model_fn(change), num_replicas, input_fn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_sparse_and_ragged_features(tmp_path, num_replicas):
     def change(features, labels):

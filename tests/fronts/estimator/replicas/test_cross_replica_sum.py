@@ -40,6 +40,7 @@ def changes(tmp_path, name, num_replicas, num_samples=BATCH_SIZE, batch_size=BAT
     return {name: after[name] - before[name] for name in ("kernel", "t")}
 
 
+@pytest.mark.slow
 def test_mean_is_the_gradient_of_the_batch_and_sum_is_replicas_times_it(tmp_path):
     one = changes(tmp_path, "one", 1)
     mean = changes(tmp_path, "mean", 4, reduction=Reduction.MEAN)
@@ -49,6 +50,7 @@ def test_mean_is_the_gradient_of_the_batch_and_sum_is_replicas_times_it(tmp_path
     assert np.abs(one["t"]).max() > 0.01
 
 
+@pytest.mark.slow
 def test_groups_train_with_the_first_and_look_up_with_all(tmp_path):
     """The loss is scaled by the size of a group; tables sum over all replicas."""
     halves = changes(tmp_path, "groups", 4, group_assignment=GROUPS)

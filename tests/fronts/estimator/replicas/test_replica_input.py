@@ -59,6 +59,7 @@ def test_nothing_counts_as_dropped_when_training_stops_first(tmp_path, lines, in
     assert lines() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_replicas, input_mode, num_samples", [
     (4, V1, 19), (2, V2, 21), (8, V2, 2)])
 def test_evaluation_counts_every_sample_once(tmp_path, lines, num_replicas, input_mode,
@@ -94,6 +95,7 @@ def test_batch_in_the_middle_that_cannot_be_split_is_an_error(tmp_path):
         finish(train, tmp_path, new_model_fn(linear), 4, input_fn, input_mode=V1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_read", [
     lambda ids: ids, tf.sparse.to_dense, tf.RaggedTensor.from_sparse],
     ids=["sparse", "dense", "ragged"])

@@ -150,6 +150,7 @@ def test_eager_variables_refuse_rows_in_another_order(trained):
     assert step.numpy() > 0
 
 
+@pytest.mark.slow
 def test_asks_for_the_hosts_that_wrote_a_checkpoint_that_does_not_say(trained, tmp_path,
                                                                      monkeypatch):
     without_record(trained, tmp_path)

@@ -80,6 +80,7 @@ def a_training_in_one_run(tmp_path_factory):
             for has_tables in (True, False)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way, kind, is_before", WAYS)
 @pytest.mark.parametrize("has_tables", [True, False], ids=["tables", "no tables"])
 def test_a_program_with_its_own_saver_goes_on(way, kind, is_before, has_tables, in_one_run,
@@ -91,6 +92,7 @@ def test_a_program_with_its_own_saver_goes_on(way, kind, is_before, has_tables, 
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_it_does_while_training_goes_on(in_one_run, tmp_path):
     values = values_after([4, 6], tmp_path, True, "collection", async_checkpoints=True)
     for name, value in values.items():

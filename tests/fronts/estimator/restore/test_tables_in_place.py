@@ -120,6 +120,7 @@ def messages(logged):
     return lambda: [line.removeprefix("tpu_estimator_embedding: ") for line in logged("in place")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored, present", [
     ((1, DIV), (1, DIV)), ((2, DIV), (1, DIV)), ((2, MOD), (1, DIV)), ((2, MOD), (2, MOD)),
     ((3, MOD), (2, MOD)), ((1, DIV), (3, MOD)), ((7, MOD), (3, DIV))], ids=str)
@@ -172,6 +173,7 @@ def test_small_tables_are_loaded(tmp_path, monkeypatch, messages):
     assert len(messages()) == 1
 
 
+@pytest.mark.slow
 def test_training_deletes_the_checkpoint_that_is_evaluated(tmp_path):
     config = run_config(keep_checkpoint_max=1, save_checkpoints_steps=1)
     estimator = trained(tmp_path, config=config)

@@ -48,6 +48,7 @@ def train(model_dir, model, data, *, num_replicas=1, input_mode=V1, pipelined=Tr
     return states_of(values.of_step, model), estimator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_replicas, input_mode, sizes", [
     (1, V1, [8] * 5 + [3]), (2, V1, [8] * 5), (4, V2, [8] * 4)])
 def test_activations_miss_exactly_one_update(tmp_path, num_replicas, input_mode, sizes):
@@ -62,6 +63,7 @@ def test_activations_miss_exactly_one_update(tmp_path, num_replicas, input_mode,
         assert np.abs(fresh[-1][name, None] - actual[-1][name, None]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_v1_control_flow_changes_nothing(tmp_path):
     v1.disable_control_flow_v2()
     try:
@@ -87,6 +89,7 @@ def test_checkpoint_of_a_step_holds_all_updates_up_to_it(tmp_path):
     assert_same_states(saved, ModelOracle(model, saved[0], pipelined=True).train(data))
 
 
+@pytest.mark.slow
 def test_new_call_of_train_starts_fresh(tmp_path):
     """Its first two steps see the tables that the call before has left."""
     model = new_model()

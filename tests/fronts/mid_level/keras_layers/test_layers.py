@@ -182,6 +182,7 @@ def dataset():
     return tf.data.Dataset.from_tensor_slices((ids, rng.normal(size=[21, 1]))).batch(8)
 
 
+@pytest.mark.slow
 def test_model_fits_saves_loads_and_exports(keras, tmp_path):
     layer = partial(keras, name="partial")
     model = model_of(keras, layer)

@@ -84,6 +84,7 @@ def test_a_keras_3_model_after_install_is_refused_with_the_way_out():
     assert "Build the model with tf.keras, or leave out `install()` and `run`" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_KERAS_3, reason="needs Keras 3")
 @pytest.mark.parametrize("with_signature", [False, True])
 @pytest.mark.parametrize("kind", LAYERS)

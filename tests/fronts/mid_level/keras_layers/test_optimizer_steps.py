@@ -317,6 +317,7 @@ def test_forward_mode_changes_nothing(keras):
     assert accumulator.jvp(loss) == 3 and row(layer) == 3
 
 
+@pytest.mark.slow
 def test_many_backward_passes_without_a_step(keras):
     layer, optimizer = new_layer(keras), keras.optimizers.SGD(0.5)
     variables = layer.trainable_variables
@@ -422,6 +423,7 @@ def test_saved_model_loads_as_a_model_of_keras_2_that_trains_on(keras, tmp_path)
         row(loaded.layers[-1]), 1 - 0.5 / np.sqrt(2) - 0.5 / np.sqrt(3), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", ["tf.saved_model.save", "model.save"])
 def test_saved_model_of_a_trained_model_needs_no_op_of_this_package(keras, save, tmp_path):
     model = model_of(keras, new_layer(keras))
@@ -473,6 +475,7 @@ def test_pipelined_layer_delays_what_an_optimizer_asked_for(keras, wrapped):
     assert seen == [1, 1, 1, 0.75] and row(layer) == 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fits_first", [False, True])
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 def test_a_restored_compiled_model_matches_all_of_its_objects(keras, optimizer, fits_first,

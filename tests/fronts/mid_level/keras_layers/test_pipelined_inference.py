@@ -199,6 +199,7 @@ def test_fitted_model_is_exported_with_all_updates(keras, export, tmp_path):
     assert seen_by_call(model) == -5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subclass", [None, without_training])
 @pytest.mark.parametrize("seen", [seen_by_evaluate, seen_by_predict])
 def test_replicas_see_all_updates(keras, seen, subclass):

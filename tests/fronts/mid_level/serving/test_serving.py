@@ -101,6 +101,7 @@ print(outputs["activations"].numpy().tolist(), loaded.embedding.words.shape,
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [TPUEmbedding, TPUEmbeddingForServing])
 def test_exports_load_without_the_package(kind, tmp_path):
     table = TableConfig(10, 2, tf.ones_initializer(), name="words")
