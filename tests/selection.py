@@ -122,7 +122,7 @@ COMMANDS = {
     "migrate": "tests/codemod/migration/test_command.py::test_write_keeps_the_first_original",
     "plan": "tests/fronts/experiments/test_plan.py::test_plan_of_a_program_with_its_input",
     "report": "tests/fronts/experiments/test_report.py::test_page_has_curves_tables_and_versions",
-    "run": "tests/fronts/test_cli.py::test_legacy_program_trains",
+    "run": "tests/fronts/test_cli.py::test_legacy_programs_train",
     "sweep": "tests/fronts/experiments/test_sweep.py::"
              "test_multiplier_1_is_the_program_as_it_is_bit_for_bit",
     "verify": "tests/codemod/migration/verify/test_verify.py::"

@@ -286,7 +286,7 @@ PLAIN_ESTIMATOR = """
     def input_fn():
         return tf.data.Dataset.from_tensors(({"x": [1.0]}, [2.0])).repeat(3)
 
-    estimator = tf.compat.v1.estimator.Estimator(model_fn, sys.argv[1])
+    estimator = tf.compat.v1.estimator.Estimator(model_fn, sys.argv[1] + "/plain")
     estimator.train(input_fn)
     print(next(estimator.predict(input_fn))["y"] == 2.0)
     """
@@ -307,7 +307,7 @@ TPU_PROGRAM = """
 
     estimator = tf.estimator.tpu.TPUEstimator(
         model_fn, use_tpu=False, train_batch_size=1, eval_batch_size=1,
-        config=tf.estimator.tpu.RunConfig(model_dir=sys.argv[1]))
+        config=tf.estimator.tpu.RunConfig(model_dir=sys.argv[1] + "/tpu"))
     estimator.train(input_fn, max_steps=3)
     metrics = estimator.evaluate(input_fn, steps=1)
     print(metrics["loss"] == 0.0 and metrics["global_step"] == 3)
@@ -315,10 +315,13 @@ TPU_PROGRAM = """
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("code", [PLAIN_ESTIMATOR, TPU_PROGRAM], ids=["plain", "tpu"])
-def test_legacy_program_trains(code, tmp_path):
-    write(tmp_path / "train.py", code)
-    done = start([sys.executable, "-m", "tpu_estimator_embedding", "run", "train.py",
-                  str(tmp_path / "model")], cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-    assert os.path.exists(tmp_path / "model" / "checkpoint")
+def test_legacy_programs_train(tmp_path):
+    """Two in one process: loading TensorFlow takes most of the time."""
+    write(tmp_path / "plain.py", PLAIN_ESTIMATOR)
+    write(tmp_path / "tpu.py", TPU_PROGRAM)
+    write(tmp_path / "both.py", "import plain, tpu")
+    done = start([sys.executable, "-m", "tpu_estimator_embedding", "run", "both.py",
+                  str(tmp_path)], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "True\nTrue\n"), done.stderr
+    assert os.path.exists(tmp_path / "plain" / "checkpoint")
+    assert os.path.exists(tmp_path / "tpu" / "checkpoint")

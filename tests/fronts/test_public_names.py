@@ -175,7 +175,6 @@ def test_what_only_programs_with_models_need_chooses_keras_2(name):
     assert done.stdout in ("True True False\n", "True True True\n")
 
 
-@pytest.mark.smoke
 def test_program_with_this_packages_names_needs_no_install():
     done = run_python(f"""
         import os

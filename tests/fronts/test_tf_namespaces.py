@@ -47,7 +47,7 @@ def test_this_machine_stands_in_for_a_tpu_that_does_not_answer():
     assert tf_estimator.tpu.RunConfig(master="grpc://127.0.0.1:1").replace().master == ""
 
 
-@pytest.mark.smoke
+@pytest.mark.slow
 def test_namespaces_patch_no_name_of_tensorflow():
     done = run_python("""
         from tpu_estimator_embedding import RunConfig, TPUClusterResolver, tf_estimator, tf_tpu

@@ -211,6 +211,7 @@ def test_a_module_without_an_estimator_gets_explicit_imports():
     assert text.startswith("from tpu_estimator_embedding import tf_estimator\n")
 
 
+@pytest.mark.slow
 def test_model_fn_inside_a_method_stays_there():
     model_fn = PROGRAM[PROGRAM.index("def model_fn"):PROGRAM.index("def main")].strip()
     method = "\n".join(f"        {line}".rstrip() for line in model_fn.splitlines())
@@ -303,6 +304,7 @@ def migrated_beside(other, program, folder):
     return file.after.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other, kept", [
     ("from train import TABLES", ["TABLES"]),
     ("from .train import FEATURES as features", ["FEATURES"]),

@@ -178,6 +178,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refusal_names_the_edit(case):
     old, new, edit = REFUSED[case]
@@ -216,6 +217,7 @@ def test_names_of_tf_slim_are_named(line, name):
     assert f"write `{name}`" in " ".join(one.message for one in found if one.code == "TEE201")
 
 
+@pytest.mark.slow
 def test_a_method_stays_in_its_class():
     method = textwrap.indent(MODEL_FN, "    ").replace("model_fn(", "model_fn(self, ").replace(
         "exponential_decay(0.1", "exponential_decay(self.rate")
@@ -235,6 +237,7 @@ def test_a_method_stays_in_its_class():
     assert "TEE410" in {one.code for one in findings}
 
 
+@pytest.mark.slow
 def test_a_helper_that_others_call_stays():
     text, _ = migrated(PROGRAM.replace(RATE, "    optimizer = get_optimizer('adam', rate)\n")
                        + HELPERS + "\n\nprint(get_optimizer)\n")

@@ -67,6 +67,7 @@ def is_of_one_step(values):
                for value in of_kind)
 
 
+@pytest.mark.slow
 def test_plain_reads_are_torn(trained):
     session, variables = trained
     reads = [variable.read_value() for variable in variables]
@@ -139,6 +140,7 @@ def test_rows_that_are_read_while_threads_train_are_of_one_step(trained):
         assert end(number) >= 0 and end(number) == -1
 
 
+@pytest.mark.slow
 def test_updates_wait_for_memory(trained):
     session, variables = trained
     number = begin(session, variables, 0)
@@ -153,6 +155,7 @@ def test_updates_wait_for_memory(trained):
         wait()
 
 
+@pytest.mark.slow
 def test_a_snapshot_excludes_another_of_its_tables(trained):
     session, variables = trained
     number = begin(session, variables[:2], 1 << 30)

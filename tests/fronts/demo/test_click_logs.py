@@ -67,6 +67,7 @@ def test_examples_too_few_to_hold_any_out(tmp_path):
         ClickLogs(tmp_path, examples=9, seed=1)
 
 
+@pytest.mark.slow
 def test_parsed_batches_are_what_was_drawn(logs):
     logs.write()
     [(path, size), *_] = logs._files("train", logs.train_examples)
@@ -91,6 +92,7 @@ def test_input_fn_continues_at_a_batch(logs):
     assert len(rest) == 260
 
 
+@pytest.mark.slow
 def test_best_auc_is_that_of_the_true_probabilities(tmp_path):
     logs = ClickLogs(tmp_path, examples=20_000, seed=5)
     logs.write()

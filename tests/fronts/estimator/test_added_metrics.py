@@ -88,6 +88,7 @@ def test_two_functions_add_up(tmp_path):
     assert {"own", "both", "error", "most", "seed"} <= set(estimator.evaluate(input_fn, steps=2))
 
 
+@pytest.mark.slow
 def test_metrics_of_an_estimator_spec(tmp_path):
     def with_ops(features, labels, mode, params):
         return model_fn(features, labels, mode, params).as_estimator_spec()

@@ -107,6 +107,7 @@ class Listener(tf.compat.v1.train.CheckpointSaverListener):
         self.calls.append(("end", int(global_step_value)))
 
 
+@pytest.mark.slow
 def test_listeners_are_called_in_order_and_may_stop(tmp_path, monkeypatch):
     slow, listener = SlowReads(monkeypatch), Listener(tmp_path, stops_at=EVERY)
     train(tmp_path, [slow], async_checkpoints=True, listeners=[listener])

@@ -282,6 +282,7 @@ def test_features_of_different_batch_sizes_are_refused(tmp_path):
         train(tmp_path, spec, lambda: {"f": sparse(), "g": sparse((1, 2, 3))})
 
 
+@pytest.mark.slow
 def test_column_that_model_fn_does_not_use_is_missed_in_training(tmp_path):
     embeddings = columns.new_columns(["a", "r"])
     spec = EmbeddingConfigSpec(list(embeddings.values()), AdagradParameters(0.1))

@@ -28,6 +28,7 @@ class Listener(tf.compat.v1.train.CheckpointSaverListener):
         self.calls.append(("after", int(global_step_value)))
 
 
+@pytest.mark.slow
 @ASYNC
 def test_other_checkpoints_and_calls_are_the_same(tmp_path, async_checkpoints):
     with_it, without = Listener(), Listener()
@@ -118,6 +119,7 @@ def test_the_command_line_chooses_what_a_program_does_not_give(monkeypatch):
         saving_choice.chosen(None, "False")
 
 
+@pytest.mark.slow
 def test_a_hook_that_is_used_again_saves_as_the_later_training_chooses(tmp_path):
     hook = tf.compat.v1.train.CheckpointSaverHook(str(tmp_path), save_steps=EVERY)
     train(tmp_path, [hook], steps=EVERY, checkpoint_at_start=False)

@@ -55,6 +55,7 @@ def test_layers_and_feature_names_give_the_same_activations(tmp_path):
     assert np.any(outputs["layer"] != 0)
 
 
+@pytest.mark.slow
 def test_sequence_layer_gives_activations_and_lengths(tmp_path):
     """A length counts the positions up to the last id, holes included, up to the maximum."""
     [column] = columns.new_columns(["s"]).values()
@@ -74,6 +75,7 @@ def test_sequence_layer_gives_activations_and_lengths(tmp_path):
     np.testing.assert_array_equal(outputs["layer"], outputs["names"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", ["DenseFeatures", "input_layer"])
 def test_ordinary_columns_stand_beside_embedding_columns(tmp_path, use):
     """Numbers, indicators, and tables that the model's own optimizer trains."""

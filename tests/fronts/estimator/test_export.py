@@ -256,6 +256,7 @@ def test_receiver_function_that_returns_nothing_is_refused(use_tpu, tmp_path):
     assert not list((tmp_path / "export").iterdir())
 
 
+@pytest.mark.slow
 def test_failed_export_leaves_the_others(tmp_path):
     estimator = new_estimator(tmp_path / "model", counting_model_fn)
     estimator.train(input_of([0, 0, 3]), max_steps=100)

@@ -47,6 +47,7 @@ def metrics(activations):
         tf.reduce_max(activations))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("give", [
     lambda activations: [activations], lambda activations: {"activations": activations}])
 def test_eval_metrics_cover_every_sample(tmp_path, give):
@@ -155,6 +156,7 @@ def test_train_and_evaluate_evaluates_and_exports(tmp_path):
     assert served["count"].numpy().tolist() == [[2.0], [0.0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [None, 1])
 def test_training_is_evaluated_in_memory(tmp_path, steps):
     estimator = new_estimator(tmp_path, serving_model_fn)

@@ -97,6 +97,7 @@ def test_hooks_see_the_last_step_of_each_loop(tmp_path, iterations, seen, saved,
     assert counts(estimator) == counts_of(*[0] * 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("iterations", [1, 2, 5, 1000])
 def test_fetches_and_numbers_of_steps_are_exact(tmp_path, iterations):
     loss, steps = Recorder("loss:0"), Steps()

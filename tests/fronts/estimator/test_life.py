@@ -184,6 +184,7 @@ def test_every_exporter_exports_when_it_should(tmp_path):
     assert again["global_step"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_hook, stopped_at", [
     (lambda estimator: tf_estimator.experimental.stop_if_lower_hook(
         estimator, "loss", -5.0, run_every_secs=None, run_every_steps=1), 4),
@@ -219,6 +220,7 @@ def test_profile_is_written(tmp_path):
     assert counts(estimator) == counts_of(*range(8))
 
 
+@pytest.mark.slow
 def test_scaffold_fn_starts_tables_by_scope_and_by_name(tmp_path):
     """Maps of init_from_checkpoint: everything below a scope, or one variable of another name."""
     def new(model_dir, table, scaffold_fn=None):

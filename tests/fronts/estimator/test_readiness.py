@@ -33,6 +33,7 @@ def _assign_two():
     return offset.assign(2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("new_op", "expected"), [
     (tf.compat.v1.tables_initializer, None), (tf.no_op, None),
     (tf.compat.v1.local_variables_initializer, 1.0), (_assign_two, 2.0)])

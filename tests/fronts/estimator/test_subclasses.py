@@ -145,6 +145,7 @@ def test_public_methods_may_be_overridden(tmp_path):
         "loss": -2.0, "global_step": 2, "rounded": True}
 
 
+@pytest.mark.slow
 def test_overridden_methods_see_every_mode(tmp_path):
     def exported_model_fn(features, labels, mode, params):
         spec = model_fn(features, labels, mode, params)

@@ -59,7 +59,6 @@ def test_click_through_rate_learns_on_8_shards_and_continues(tmp_path):
         assert not np.array_equal(after[f"{table}/Adam/v"], before[f"{table}/Adam/v"])
 
 
-@pytest.mark.smoke
 def test_two_tower_finds_the_groups_of_items(tmp_path):
     synthetic_data.write_sessions(tmp_path)
     output, _ = run("two_tower.py", "--sessions=sessions.npz", "--model_dir=model",

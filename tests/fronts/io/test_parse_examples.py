@@ -77,6 +77,7 @@ def test_examples_of_the_right_types(native, serialized):
         assert_same(serialized, features)
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.lists(random_examples.records, max_size=3),
        st.sampled_from([MIXED, SPARSE, REQUIRED]))
@@ -84,6 +85,7 @@ def test_any_examples(native, serialized, features):
     assert_same(serialized, features, [f"record-{i}" for i in range(len(serialized))])
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.lists(random_examples.damaged_records(), min_size=1, max_size=2),
        st.sampled_from([MIXED, SPARSE, REQUIRED]))

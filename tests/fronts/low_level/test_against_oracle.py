@@ -78,6 +78,7 @@ def test_learning_rate_follows_the_step_before_it_is_counted(num_cores):
     train(dataclasses.replace(SGD, learning_rate=rate), num_cores=num_cores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_cores", [1, 2])
 def test_pipelined_activations_miss_the_update_before(num_cores):
     program, reference, batches = make(ADAGRAD, num_cores=num_cores,

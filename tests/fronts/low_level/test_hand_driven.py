@@ -156,6 +156,7 @@ def test_update_waits_for_lookups_on_which_no_gradient_depends(options, cores, s
     check("SGD", cores, linear=True, session_config=config, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [1, 2, 4])
 @pytest.mark.parametrize("options", [
     {"loop": "none"}, {"loop": "none", "linear": True}, {"loop": "queue", "pipelined": True},

@@ -131,6 +131,7 @@ def test_limits_decay_and_accumulation_are_those_of_the_message():
     pair.check_tables()
 
 
+@pytest.mark.slow
 def test_retrieving_in_another_session_applies_the_delayed_update():
     pair = Beside(CASES["Adagrad"], cores=2, pipelined=True)
     first = pair.step(0, apply=False)
@@ -158,6 +159,7 @@ def as_features_by_number(proto):
     return proto
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [1, 2])
 def test_features_that_tables_count(cores):
     rng = np.random.default_rng(7)

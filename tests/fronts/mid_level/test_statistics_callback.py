@@ -60,6 +60,7 @@ def test_numbers_of_every_second_batch_of_fit(make, options, tmp_path):
     assert found["row_norms"][4].num == 1
 
 
+@pytest.mark.slow
 def test_marks_begin_with_what_was_trained_before(tmp_path):
     callback = statistics_callback_class(tf.keras)(tmp_path, 4)
     fitted(tmp_path, embedding_layer_class(tf.keras), [[callback], [callback]], Adagrad(1.0))

@@ -98,6 +98,7 @@ def test_schedules_count_updates(way):
     assert trained.row("item") == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_function_counts_as_often_as_it_is_called(way):
     trained = way(MULTIPLIERS)

@@ -98,6 +98,7 @@ def test_every_input_and_combiner_equals_the_oracle(combiner, kind, weighted):
                         steps=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chips, cores", [(2, 4), (4, 2), (1, 1)])
 def test_layouts_compute_alike(chips, cores):
     embedding = train_beside_oracle(
@@ -145,6 +146,7 @@ def sequential_context(path):
     return utils.SequentialEmbeddingContext()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [recording_summaries, sequential_context])
 @pytest.mark.parametrize("wrap", [lambda step: step, tf.function])
 def test_pipelining_is_off_where_a_program_asks_for_it(context, wrap, tmp_path):

@@ -327,6 +327,7 @@ def test_a_batch_may_lack_features_of_tables():
     assert name == "words" and rows.numpy().tolist() == [[0.5, 0.5]] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
 def test_every_batch_is_read_once(cls, caplog):
     """An input that cannot be read from its start again, as one of a queue cannot."""
@@ -451,6 +452,7 @@ def test_mean_of_losses_is_the_estimators_bit_for_bit():
     assert mean(map(float, losses)) != float(losses.astype(np.float64).mean())
 
 
+@pytest.mark.slow
 def test_features_have_the_order_of_the_estimators():
     """By plan: others, without weights, then activations by table and feature."""
     seen = []
@@ -515,6 +517,7 @@ def test_variable_that_only_training_trains_is_refused_after_another_mode():
         trainer.train(input_fn, steps=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
 def test_updates_run_in_training_only(cls):
     def normalized(features, labels, mode):

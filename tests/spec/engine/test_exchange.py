@@ -78,6 +78,7 @@ def test_bits_are_the_same_in_functions_and_eagerly(runner):
     check_same_bits(runner, CASES["Adagrad"], Setting(KINDS, ("a",), num_hosts=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [True, False])
 @pytest.mark.parametrize("num_hosts, strategy", HOSTS)
 def test_replicas_update_as_in_one_process(accumulate, num_hosts, strategy):

@@ -176,6 +176,7 @@ def test_export_for_tpus(estimator, tmp_path):
     assert predictor.from_saved_model(path.decode())({"x": [[1.0, 1.0]]})["y"].tolist() == [[1]]
 
 
+@pytest.mark.slow
 def test_evaluation_in_a_training_has_the_values_of_its_tables(tmp_path):
     column = v1.tpu.experimental.embedding_column(
         tf.feature_column.categorical_column_with_identity("id", 3), 1,
@@ -223,6 +224,7 @@ def test_export_of_modes(estimator, tmp_path, name, argument, strip):
     assert ("transpose_a" in product.attr) != strip
 
 
+@pytest.mark.slow
 def test_session_of_a_predictor_is_freed_with_it(exported):
     predict = predictor.from_saved_model(exported)
     session = weakref.ref(predict.session)

@@ -296,6 +296,7 @@ def failing_feeder():
             session.run(tpu_ops.infeed_enqueue(value))
 
 
+@pytest.mark.slow
 def test_error_of_the_feeding_thread_ends_the_run_that_waits(monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
     monkeypatch.setattr(tpu_runs, "_AFTER_AN_ERROR", 2.5)

@@ -87,6 +87,7 @@ def test_logging_at_the_end_does_not_hang(tmp_path, stop):
                                  "max_steps": counts_of(0, 0, 0, 1, 0, 0)}[next(iter(stop))]
 
 
+@pytest.mark.slow
 def test_logging_at_the_end_of_any_mode_needs_no_further_batch(tmp_path):
     """Hooks of the model and of the call; without input nothing is logged."""
     losses = []

@@ -80,6 +80,7 @@ def train_and_evaluate(model_dir, hooks=(), evaluation_hooks=()):
     return result, counts(estimator)
 
 
+@pytest.mark.slow
 def test_interrupt_of_train_and_evaluate_needs_no_further_evaluation(tmp_path):
     evaluated = Send(signal.SIGINT, -1)
     with pytest.raises(KeyboardInterrupt):

@@ -47,6 +47,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", INPUTS)
 def test_exception_in_the_input_of_evaluate_and_predict_surfaces(tmp_path, kind):
     make, types, sentence = INPUTS[kind]

@@ -104,6 +104,7 @@ def expected_table(combiner, steps=2):
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combiner, num_replicas, input_mode, input_fn", [
     ("mean", 1, V1, input_fn), ("sum", 1, V1, input_fn), ("mean", 2, V1, input_fn),
     ("sum", 4, V2, input_for_each_replica)])

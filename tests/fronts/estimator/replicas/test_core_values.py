@@ -94,6 +94,7 @@ def test_a_program_with_slices_on_each_core_trains_as_numpy(cores, session):
                                trained_by_numpy(3), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [1, 2, 8])
 def test_such_a_model_fn_trains_evaluates_and_goes_on_as_numpy(cores, tmp_path):
     def model_fn(features, labels, mode, params):

@@ -119,6 +119,7 @@ def sum_in_a_loop(loss):
         i + 1, v1.tpu.cross_replica_sum(total)), [0, loss])[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control_flow", ["v1", "v2"])
 @pytest.mark.parametrize("add", [sum_in_a_function, sum_in_a_branch, sum_in_a_loop])
 def test_sum_that_cannot_be_connected_is_refused(tmp_path, add, control_flow):
@@ -133,6 +134,7 @@ def test_sum_that_cannot_be_connected_is_refused(tmp_path, add, control_flow):
         v1.enable_control_flow_v2()
 
 
+@pytest.mark.slow
 def test_gradients_that_are_summed_before_a_branch_may_be_applied_in_it(tmp_path):
     """As the page on troubleshooting says."""
     def train_op(loss):
@@ -153,6 +155,7 @@ def test_gradients_that_are_summed_before_a_branch_may_be_applied_in_it(tmp_path
     assert np.abs(later["t"] - after["t"]).max() > 0
 
 
+@pytest.mark.slow
 def test_gradient_of_py_function_needs_one_replica(tmp_path):
     def predict(features, params):
         predictions = linear(features, params)

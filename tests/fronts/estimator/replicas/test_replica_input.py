@@ -168,6 +168,7 @@ def test_tensors_cannot_give_a_batch_for_each_replica(tmp_path, input_mode):
         train(tmp_path, new_model_fn(linear), 2, input_fn, input_mode=input_mode)
 
 
+@pytest.mark.slow
 def test_batch_axis_says_along_which_axis_a_tensor_is_split(tmp_path, lines):
     """x lies on its side, and is not the first tensor whose size would be looked at."""
     def predict(features, params):

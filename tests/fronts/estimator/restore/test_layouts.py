@@ -65,6 +65,7 @@ def test_evaluates_and_predicts_with_another_layout(trained, spec, num_hosts):
     assert predicted(estimator) == counts_of(*IDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec, num_hosts", OTHERS)
 def test_trains_on_with_another_layout(tmp_path, spec, num_hosts):
     of_two_hosts(tmp_path)
@@ -107,6 +108,7 @@ def test_saver_of_the_program_knows_layouts(trained, tmp_path):
     assert estimator.evaluate(input_of([7, 1]))["loss"] == -5
 
 
+@pytest.mark.slow
 def test_saver_with_keys_of_its_own_for_the_parts_records_all_layouts(tmp_path):
     def model_fn(features, labels, mode, params):
         return counting.model_fn(features, labels, mode, params)._replace(

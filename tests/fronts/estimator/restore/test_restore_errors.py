@@ -174,6 +174,7 @@ def test_changed_byte_is_named_by_a_warm_start_and_where_a_value_is_read(tmp_pat
             call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content, what", [(None, "missing"), ("junk", "damaged"),
                                            ('model_checkpoint_path: "mod', "damaged")])
 @pytest.mark.parametrize("call", CALLS)

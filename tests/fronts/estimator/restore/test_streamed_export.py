@@ -50,6 +50,7 @@ def files(export):
                          for piece in tensor.pieces] for name, tensor in tensors.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored, present", [
     ((1, DIV), (1, DIV)), ((2, MOD), (2, MOD)), ((2, MOD), (1, DIV)), ((2, DIV), (3, DIV)),
     ((2, DIV), (2, MOD))], ids=str)
@@ -95,6 +96,7 @@ def test_saver_of_the_model_exports(tmp_path):
     assert serve(tf.range(12, dtype=tf.int64))["count"].numpy()[:, 0].tolist() == counts_of(*IDS)
 
 
+@pytest.mark.slow
 def test_export_to_a_storage_service(tmp_path):
     estimator = make_estimator(tmp_path, 2, MOD)
     estimator.train(input_of(IDS), max_steps=4)

@@ -134,6 +134,7 @@ def test_same_numbers_as_of_loaded_tables(tmp_path, messages, stored, present):
     assert metrics["mean"] == pytest.approx(found.mean(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_tables_in_several_files(tmp_path):
     estimator = trained(tmp_path / "model", 3, MOD)
     expected = loaded_numbers(estimator_of(tmp_path / "model"))
@@ -157,6 +158,7 @@ def test_tables_in_several_files(tmp_path):
     assert np.array_equal(numbers(found), expected)
 
 
+@pytest.mark.slow
 def test_more_rows_than_are_kept(tmp_path, monkeypatch):
     estimator = trained(tmp_path, 2, MOD)
     monkeypatch.setattr(in_place_saver, "KEPT_BYTES", 2000)
@@ -265,6 +267,7 @@ def test_is_off_by_the_environment(tmp_path, monkeypatch, messages):
     assert messages() == [f"tables are loaded, not read in place: {IN_PLACE}=off"]
 
 
+@pytest.mark.slow
 def test_table_that_another_op_reads_is_loaded(tmp_path, messages):
     class Sums(v1.train.SessionRunHook):
         def begin(self):
@@ -333,6 +336,7 @@ def test_scaffold_of_another_class_stays(tmp_path, messages):
     assert messages()[-1].endswith("in place: the Scaffold of the model_fn is a OwnScaffold")
 
 
+@pytest.mark.slow
 def test_ops_of_tensorflow_load_tables(tmp_path, monkeypatch, messages):
     estimator = trained(tmp_path)
     found = numbers(estimator)

@@ -122,6 +122,7 @@ FREEZING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", FREEZING)
 @pytest.mark.parametrize("options", [{}, {"pipeline_execution_with_tensor_core": True}], ids=str)
 def test_frozen_tables_are_updated_with_zeros(tmp_path, way, options):

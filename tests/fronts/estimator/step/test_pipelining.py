@@ -74,6 +74,7 @@ def test_v1_control_flow_changes_nothing(tmp_path):
         v1.enable_control_flow_v2()
 
 
+@pytest.mark.slow
 def test_checkpoint_of_a_step_holds_all_updates_up_to_it(tmp_path):
     model = new_model()
     data = Data(model.optimizers, [8] * 4)

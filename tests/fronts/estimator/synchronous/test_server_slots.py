@@ -124,6 +124,7 @@ def test_what_is_sent_again_replaces_what_was_sent(cluster):
     assert cluster.session.run(cluster.read).tolist() == [2.0, 3.0]
 
 
+@pytest.mark.slow
 def test_the_log_names_who_is_waited_for_and_then_the_step_fails(cluster, monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="tensorflow")
     monkeypatch.setattr(synchronous_step, "LINE_SECONDS", 0.3)

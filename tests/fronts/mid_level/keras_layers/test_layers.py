@@ -229,6 +229,7 @@ def test_checkpoint_has_tables_and_slots(keras, tmp_path):
                                   np.float32([0.1, 1.1, 0.1, 0.1, 0.1]))
 
 
+@pytest.mark.slow
 def test_weights_of_models_have_tables_and_slots(keras, tmp_path):
     config = FeatureConfig(ones_table(5, name="words"))
 

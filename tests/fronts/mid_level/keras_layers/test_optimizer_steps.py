@@ -122,6 +122,7 @@ def test_gradient_penalty_has_the_outer_gradient_alone(keras, wrapped):
     assert row(layer) == pytest.approx(1 - 0.125 * (3 + 36))
 
 
+@pytest.mark.slow
 def test_lookups_inside_of_control_flow(keras):
     layer, optimizer = new_layer(keras), keras.optimizers.SGD(0.5)
 
@@ -142,6 +143,7 @@ def test_lookups_inside_of_control_flow(keras):
     assert rows == [-6, -16, -16, -29]
 
 
+@pytest.mark.slow
 def test_step_in_a_branch_around_the_optimizer(keras):
     layer, dense, optimizer = new_layer(keras), dense_of(keras), keras.optimizers.SGD(0.5)
     variables = [*layer.trainable_variables, *dense.trainable_variables]
@@ -192,6 +194,7 @@ def test_normalized_gradients_are_refused(keras, wrapped, normalized):
     assert row(layer) == -65536
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", ["layer", "model", "partial", "submodel"])
 def test_frozen_layers_learn_nothing(keras, frozen):
     if frozen == "partial":
@@ -220,6 +223,7 @@ def test_frozen_layers_learn_nothing(keras, frozen):
     assert rows == [0, -1, -1, -2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer, expected", [
     (SGD(1.0), -1), (Adagrad(1.0, initial_accumulator_value=1.0), -0.5**0.5)])
 def test_loss_scale_is_divided_out_in_fit(keras, optimizer, expected):
@@ -262,6 +266,7 @@ def test_step_that_overflows_is_skipped(keras, wrapped):
     assert rows == [-3, -3, -8]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(IS_215, reason="Keras 2")
 def test_accumulation_steps_of_keras_3():
     keras = importlib.import_module("keras")
@@ -441,6 +446,7 @@ def test_saved_model_of_a_trained_model_needs_no_op_of_this_package(keras, save,
                 if node.op.startswith("TpuEmbedding")]
 
 
+@pytest.mark.slow
 def test_loaded_model_does_not_train(keras, tmp_path):
     layer = new_layer(keras)
     tf.saved_model.save(model_of(keras, layer), str(tmp_path / "model"))

@@ -110,6 +110,7 @@ def test_replaced_values_get_no_update_of_before(keras, way, tmp_path):
 WAYS = [seen_by_evaluate, seen_by_predict, seen_by_call]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", WAYS)
 @pytest.mark.parametrize("layer_class", [embedding_layer_class, partial_layer_class])
 def test_all_updates_are_seen_before_and_after_training(keras, seen, layer_class):
@@ -121,6 +122,7 @@ def test_all_updates_are_seen_before_and_after_training(keras, seen, layer_class
         assert [seen(model), seen(model)] == [1 - 3 * trained] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", [seen_by_evaluate, seen_by_predict])
 @pytest.mark.parametrize("subclass", [without_training, with_own_steps])
 @pytest.mark.parametrize("layer_class", [embedding_layer_class, partial_layer_class])
@@ -132,6 +134,7 @@ def test_models_whose_call_takes_no_training_see_all_updates(keras, layer_class,
         assert [seen(model), seen(model)] == [1 - 3 * trained] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subclass", [None, without_training])
 def test_validation_sees_the_epoch_before_it(keras, subclass):
     validated, model = new_model(keras, subclass=subclass)
@@ -181,6 +184,7 @@ def test_shapes_of_a_function_traced_before_training_are_warned_of(keras, caplog
     assert predict(tf.zeros([1, 2], tf.int64)).numpy().ravel().tolist() == [-2, -2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("export", ["export", "saved_model.save"])
 def test_fitted_model_is_exported_with_all_updates(keras, export, tmp_path):
     _, model = new_model(keras)

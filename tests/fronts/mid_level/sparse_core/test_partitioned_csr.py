@@ -2,6 +2,7 @@
 """Ids sorted for SparseCores: the worked example, reading back, room, and where they can go."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,6 +60,7 @@ def ids_of_a_stack(draw):
     return csr, draw(st.lists(entry, max_size=40))
 
 
+@pytest.mark.slow
 @given(ids_of_a_stack())
 @settings(max_examples=40, deadline=None)
 def test_ids_are_read_back_in_the_order_of_activations(drawn):
@@ -83,6 +85,7 @@ def test_ids_without_room_are_dropped_if_allowed():
     assert int(used) == 8 and read.shards.numpy().tolist() == [0]
 
 
+@pytest.mark.slow
 def test_tensor_passes_through_functions_datasets_and_loops():
     tensor, *_ = to_csr(sort_ids(example_ids(), EXAMPLE), EXAMPLE)
     [element] = tf.data.Dataset.from_tensors(tensor).map(lambda csr: csr)
