@@ -175,7 +175,8 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: In
     initializer = computed_in_session(initializer)
     if any(name != THIS_PROCESS for name in devices):
         initializer = placed_initializer(initializer, device)
-    with tf.compat.v1.get_default_graph().device(device), _explained_parts(table, sizes):
+    graph = tf.compat.v1.get_default_graph()
+    with graph.device(device), _explained_parts(name, table, sizes):
         return list(tf.compat.v1.get_variable(
             name, [sum(sizes), table.dimension], tf.float32,
             initializer=initializer,
@@ -184,11 +185,16 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: In
 
 
 @contextlib.contextmanager
-def _explained_parts(table: TablePlan, sizes: Sequence[int]) -> Iterator[None]:
-    """Says that an initializer fills a part, if it fails where there are several."""
+def _explained_parts(name: str, table: TablePlan, sizes: Sequence[int]) -> Iterator[None]:
+    """Says in errors which variable has the name already, or that an initializer fills a part."""
+    of_program = {variable.op.name for variable in tf.compat.v1.global_variables()}
     try:
         yield
     except (TypeError, ValueError) as error:
+        if name in of_program:
+            raise ValueError(
+                f"{error} The program has a variable {name!r}, which is a name of the table "
+                f"{table.name!r}. Give one of them another name.") from error
         if len(sizes) == 1:
             raise
         raise ValueError(

@@ -298,3 +298,16 @@ def test_column_that_model_fn_does_not_use_is_missed_in_training(tmp_path):
                                            r"all be used by model_fn, got no use of the columns "
                                            r"of \['r'\]"):
         new_estimator(tmp_path, model_fn, spec=spec).train(input_fn, steps=1)
+
+
+@pytest.mark.all_cases
+@pytest.mark.parametrize("options", [{}, {"num_hosts": 2}])
+def test_variable_of_the_model_with_the_name_of_a_table_is_named(tmp_path, options):
+    def model_fn(features, labels, mode, params):
+        loss = tf.compat.v1.get_variable("counts", []) * tf.reduce_sum(features["id"])
+        return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
+
+    estimator = new_estimator(tmp_path, model_fn, **options)
+    with pytest.raises(ValueError, match="The program has a variable 'counts', which is a name of "
+                       "the table 'counts'. Give one of them another name.$"):
+        finish(estimator.train, input_of([0, 1]), max_steps=1)
