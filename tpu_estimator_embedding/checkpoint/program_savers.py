@@ -55,7 +55,8 @@ def add_tables(tables: Mapping[str, Sequence[tf.Variable]],
     others = {variable.op.name for variable in tf.compat.v1.global_variables()
               } - {part.op.name for part in parts}
     elsewhere = {id(hook._saver) for hook in _that_save(hooks)
-                 if hook._saver is not None and _directory(hook) != os.path.abspath(model_dir)
+                 if hook._saver is not None
+                 and os.path.abspath(hook._checkpoint_dir) != os.path.abspath(model_dir)
                  and not others <= _names(hook._saver)}
     order = {op.name: place for place, op in enumerate(
         tf.compat.v1.get_default_graph().get_operations())}
@@ -83,10 +84,6 @@ def _is_after(saver: tf.compat.v1.train.Saver, parts: Sequence[tf.Variable],
 
 def _that_save(hooks: Hooks) -> Iterator[tf.compat.v1.train.CheckpointSaverHook]:
     return (hook for hook in hooks if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook))
-
-
-def _directory(hook: tf.compat.v1.train.CheckpointSaverHook) -> str:
-    return os.path.abspath(hook._checkpoint_dir)
 
 
 def _names(saver: tf.compat.v1.train.Saver) -> set[str]:

@@ -2,6 +2,7 @@
 """Changes the number of rows of saved tables, for a vocabulary that grew or shrank."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -83,15 +84,11 @@ def resize_table(table: Table, change: Resize) -> Table:
     if change.rows > table.vocabulary_size:
         values.update({slot: _initial_value(table, slot)
                        for slot in GROWING_SLOTS & table.slots.keys() - values.keys()})
-    slots = {slot: ResizedRows(tensor, change.rows, _constant(values.get(slot, 0.0)))
-             for slot, tensor in table.slots.items()}
+    slots = {slot: ResizedRows(tensor, change.rows, functools.partial(
+        np.full, fill_value=values.get(slot, 0.0))) for slot, tensor in table.slots.items()}
     layout = dataclasses.replace(table.layout, vocabulary_size=change.rows)
     return dataclasses.replace(table, rows=ResizedRows(table.rows, change.rows, new_rows),
                                slots=slots, layout=layout)
-
-
-def _constant(value: float) -> RowInitializer:
-    return lambda shape: np.full(shape, value)
 
 
 def _initial_value(table: Table, slot: str) -> float:

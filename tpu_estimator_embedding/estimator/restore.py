@@ -35,7 +35,6 @@ from tpu_estimator_embedding.estimator.vocabulary_warm_start import (
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.plan.partition_strategy import saved_rows
-from tpu_estimator_embedding.types import Initializer
 
 if TYPE_CHECKING:
     from tpu_estimator_embedding.checkpoint.table_saver import TableSaver
@@ -312,16 +311,13 @@ def warm_start_tables(settings: WarmStartSettings,
             info = vocabularies[table]
             check_vocabulary(info, table, sum(part.shape[0] for part in parts))
             start_from(parts, former_ids(info), functools.partial(read, checkpoint, source),
-                       _of_new_rows(info) if name == table else None)
+                       # TensorFlow sets new words to zero by default.
+                       (info.backup_initializer or tf.compat.v1.zeros_initializer())
+                       if name == table else None)
         else:
             tf.compat.v1.train.init_from_checkpoint(checkpoint, {source: parts})
         started.append(name)
     return started
-
-
-def _of_new_rows(info: VocabInfo) -> Initializer:
-    """Returns the initializer of new words, which TensorFlow sets to zero by default."""
-    return info.backup_initializer or tf.compat.v1.zeros_initializer()
 
 
 class ModelWarmStart(tf.compat.v1.train.SessionRunHook):

@@ -120,8 +120,9 @@ class StackEngine:
             functools.partial(_to_replicas, name, formats[name])) for name in stacks.stacks}
 
         def of_features(name: str, plan: EmbeddingPlan) -> ExportableEmbedding:
-            return ExportableEmbedding(plan, variables_of_tables(plan, tables[name]), functions,
-                                       _features_to_replicas)
+            return ExportableEmbedding(
+                plan, variables_of_tables(plan, tables[name]), functions,
+                lambda inputs: [(datas, tf.constant(1, tf.int64)) for datas in inputs])
 
         # Delayed and measured updates know whole stacks only.
         self._of_stack_features = {name: of_features(name, stacks.feature_plan_of(name))
@@ -309,10 +310,6 @@ def check_partitions(argument: str, partitions: object, stacks: Stacks) -> Parti
 def _to_replicas(name: str, csr: CsrFormat, inputs: Sequence[Inputs]) -> Replicas:
     return [({name: EnqueueData(*of_replica)}, tf.constant(csr.sample_count, tf.int64))
             for of_replica in inputs]
-
-
-def _features_to_replicas(inputs: Sequence[EnqueueDatas]) -> Replicas:
-    return [(datas, tf.constant(1, tf.int64)) for datas in inputs]
 
 
 def _tables_of(stack: ExportableEmbedding) -> tuple[str, ...]:
