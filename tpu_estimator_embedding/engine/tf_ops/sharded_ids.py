@@ -19,8 +19,12 @@ from tpu_estimator_embedding.engine.step import Replicas, StepGradients, Variabl
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.ops import sparse_ids
 from tpu_estimator_embedding.ops.combiners import row_scales
-from tpu_estimator_embedding.ops.gradients import RowGradients, sum_duplicates
-from tpu_estimator_embedding.ops.lookup import gather_rows, lookup
+from tpu_estimator_embedding.ops.lookup import (
+    RowGradients,
+    gather_rows,
+    lookup,
+    sum_duplicates,
+)
 from tpu_estimator_embedding.ops.sparse_ids import SparseIds
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer, clip
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
