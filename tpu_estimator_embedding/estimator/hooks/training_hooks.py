@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.checkpoint.async_saver_hook import SaverHook
+from tpu_estimator_embedding.checkpoint.program_savers import that_save
 from tpu_estimator_embedding.types import RunConfig
 
 
@@ -66,7 +67,7 @@ class TrainingHooks(NamedTuple):
     @property
     def savers(self) -> list[tf.compat.v1.train.CheckpointSaverHook]:
         """Those that save checkpoints."""
-        return [hook for hook in self.all if _saves(hook)]
+        return list(that_save(self.all))
 
     def in_session(self, is_chief: bool,
                    first: Sequence[tf.compat.v1.train.SessionRunHook] = ()
@@ -101,10 +102,6 @@ def with_saver_hooks(hooks: TrainingHooks, scaffold: tf.compat.v1.train.Scaffold
         hooks = hooks._replace(of_chief=[own, *hooks.of_chief])
     replaced = {id(hook): _chosen(hook, choice, thread) for hook in hooks.savers}
     return TrainingHooks(_exchanged(hooks.of_all, replaced), _exchanged(hooks.of_chief, replaced))
-
-
-def _saves(hook: tf.compat.v1.train.SessionRunHook) -> bool:
-    return isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
 
 
 def _exchanged(hooks: Sequence[tf.compat.v1.train.SessionRunHook],
