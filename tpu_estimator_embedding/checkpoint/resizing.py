@@ -108,14 +108,13 @@ def _initial_value(table: Table, slot: str) -> float:
                      f"--slot-value {table.name}/{slot}=VALUE.")
 
 
-def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
+def row_initializer(text: str, dimension: int) -> RowInitializer:
     """Parses the text format of an initializer.
 
     Args:
         text: `truncated_normal[:STDDEV]`, `normal[:STDDEV]`, `uniform:LOW,HIGH`,
             `constant:VALUE` or `zeros`. STDDEV is 1/√dim by default, as in the engine.
         dimension: number of values per row.
-        seed: seed of the random values.
 
     Raises:
         ValueError: if the text is not an initializer.
@@ -129,7 +128,7 @@ def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
     except ValueError:
         numbers = [float("nan")] * 3  # a number of values that no initializer accepts
     scale = numbers[0] if numbers else 1 / dimension ** 0.5
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     makers: dict[tuple[str, int], RowInitializer] = {
         ("zeros", 0): np.zeros,
         ("constant", 1): lambda shape: np.full(shape, scale),
