@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.stubs import tpu_cores
 from tpu_estimator_embedding.compat.upstream import model_fn, tpu_context
@@ -41,7 +41,7 @@ class MachineContext(tpu_context._InternalTPUContext):
         of_replica = self._config.tpu_config.num_cores_per_replica or 1
         if not self._has_replicas():
             return of_replica
-        if cores := tpu_cores.chosen():
+        if cores := settings.num_cores():
             return cores
         replicas = self._config.tpu_config.num_shards or max(1, tpu_cores.count() // of_replica)
         return replicas * of_replica
