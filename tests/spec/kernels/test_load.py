@@ -182,7 +182,7 @@ def test_relative_cache_directory_is_ignored(monkeypatch):
     (settings.SIMD.variable, "avx2",
      "an instruction set of this machine, the best of which is 'baseline'"),
     (settings.HUGE_PAGES.variable, "never", "one of 'on', 'off'")])
-def test_bad_settings_are_errors_and_say_the_way_out(sources, monkeypatch, variable, value, rule):
+def test_bad_settings_are_errors_and_say_the_fix(sources, monkeypatch, variable, value, rule):
     monkeypatch.setenv(variable, value)
     with pytest.raises(ValueError, match=f"`{variable}` must be {rule}, got '{value}'. Unset it"):
         load.native_ops()

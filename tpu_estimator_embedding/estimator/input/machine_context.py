@@ -95,14 +95,14 @@ def check_config(config: object) -> None:
                           config.tpu_config, "It is the first argument of RunConfig. Pass other "
                           "arguments by name, as in RunConfig(model_dir=...).")
         return
-    way_out = "Pass tf.compat.v1.estimator.tpu.RunConfig(...)."
+    fix = "Pass tf.compat.v1.estimator.tpu.RunConfig(...)."
     if isinstance(config, upstream.run_config.RunConfig):
-        way_out = ("That is tf.estimator.RunConfig, for an ordinary Estimator. Pass tf.compat.v1."
-                   "estimator.tpu.RunConfig(...), which takes the same arguments and `tpu_config`.")
+        fix = ("That is tf.estimator.RunConfig, for an ordinary Estimator. Pass tf.compat.v1."
+               "estimator.tpu.RunConfig(...), which takes the same arguments and `tpu_config`.")
     elif isinstance(config, type) and issubclass(config, upstream.tpu_config.RunConfig):
-        way_out = "Pass an object, not the class: RunConfig(...)."
+        fix = "Pass an object, not the class: RunConfig(...)."
     raise ValueError(f"`config` must be provided with type `tpu_config.RunConfig`, got {config!r}. "
-                     f"{way_out}")
+                     f"{fix}")
 
 
 def check_can_honour(config: RunConfig | None) -> None:
