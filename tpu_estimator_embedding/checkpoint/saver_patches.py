@@ -63,7 +63,7 @@ def saving_layouts(original: Callable[..., tf.Operation]) -> Callable[..., tf.Op
                 saveables: Sequence[saveable_object.SaveableObject]) -> tf.Operation:
         tables = [each for each in saveables if isinstance(each, TableSaveable)]
         others = [each for each in saveables if not isinstance(each, TableSaveable)]
-        # One device has all first parts: only it records layouts. Parts may have keys of their own.
+        # One device has all first parts: only it records layouts. Each part may have its own key.
         layouts = ({table.part.key: table.part.layout for table in tables}
                    if any(table.part.index == 0 for table in tables) else {})
         record = [_record(format_table_layouts(layouts))] if layouts else []

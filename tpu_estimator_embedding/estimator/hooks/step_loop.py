@@ -69,7 +69,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
             host_calls: hooks that fetch the host calls.
             host_call_every_n_steps: they run in steps that are multiples of it, from 0.
             fetches_values: whether every step fetches the values that the session's run does. Then
-                the last one needs no callable of its own, if hooks fetch no others.
+                the last one needs no separate callable, if hooks fetch no others.
             is_stopping: whether to end the loop.
         """
         self._length = length
