@@ -27,7 +27,7 @@ from tpu_estimator_embedding.compat.upstream import tpu_context
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.ops.assertion import VALUE, assert_that
 from tpu_estimator_embedding.ops.id_checks import in_batch
-from tpu_estimator_embedding.ops.nests import tensors_of
+from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.ops.owned_memory import owned
 from tpu_estimator_embedding.types import Structure, Tensor
 
@@ -248,14 +248,10 @@ def _one_of(condition: Tensor, then: Callable[[], Structure],
         structures.append(make())
         return [tf.identity(leaf) for leaf in tensors_of(structures[-1])]
 
-    chosen = iter(tf.compat.v1.cond(condition, lambda: tensors(then), lambda: tensors(otherwise),
-                                    strict=True))
-    leaves = tf.nest.flatten(structures[0], expand_composites=True)
-    chosen = iter([_with_common_shape(*three) for three in zip(
+    chosen = tf.compat.v1.cond(condition, lambda: tensors(then), lambda: tensors(otherwise),
+                               strict=True)
+    return with_tensors(structures[0], [_with_common_shape(*three) for three in zip(
         chosen, *map(tensors_of, structures), strict=True)])
-    return tf.nest.pack_sequence_as(
-        structures[0], [next(chosen) if tf.is_tensor(leaf) else leaf for leaf in leaves],
-        expand_composites=True)
 
 
 def _with_common_shape(chosen: Tensor, *choices: Tensor) -> Tensor:
