@@ -350,12 +350,10 @@ def update_rows(optimizer: RowOptimizer, table: tf.Variable, slots: Mapping[str,
     reads = [row, *slot_rows.values()]
     if not optimizer.rule.updates_untouched_rows:
         with tf.control_dependencies(reads):
-            return [_scatter(variable, ids, values) for variable, values in new_values]
+            return [tf.raw_ops.ResourceScatterUpdate(
+                resource=variable.handle, indices=ids, updates=values)
+                for variable, values in new_values]
     return _update_all_rows(optimizer, table, slots, ids, new_values, learning_rate, step)
-
-
-def _scatter(variable: tf.Variable, ids: Tensor, values: Tensor) -> tf.Operation:
-    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=values)
 
 
 def _update_all_rows(optimizer: RowOptimizer, table: tf.Variable,

@@ -153,7 +153,9 @@ class StackEngine:
         prepared: dict[str, tuple[Tensor, ...]] = {}
         for name, stack in self._of_features.items():
             with tf.control_dependencies(self._applied(name) if is_sequential() else []):
-                found, ids = stack.lookup([_of_plan(stack, datas)], training=self._prepares)
+                found, ids = stack.lookup([{feature.name: datas[feature.name]
+                                            for feature in stack.engine.plan.features}],
+                                          training=self._prepares)
             stacked |= found
             prepared[name] = native_tensors(ids) if self._prepares else ()
         with tf.control_dependencies(list(stacked.values())):
@@ -314,10 +316,6 @@ def _to_replicas(name: str, csr: CsrFormat, inputs: Sequence[Inputs]) -> Replica
 
 def _tables_of(stack: ExportableEmbedding) -> tuple[str, ...]:
     return tuple(table.name for table in stack.engine.plan.tables)
-
-
-def _of_plan(stack: ExportableEmbedding, datas: EnqueueDatas) -> EnqueueDatas:
-    return {feature.name: datas[feature.name] for feature in stack.engine.plan.features}
 
 
 def _identity(nest: Structure) -> Structure:
