@@ -16,7 +16,7 @@ from tpu_estimator_embedding import __version__
 
 ROOT = selection.ROOT
 SAID_ONCE = [
-    ("tpu_estimator_embedding.config.to_plan", "_warn_once"),
+    ("tpu_estimator_embedding.config.to_plan", "warn_once"),
     ("tpu_estimator_embedding.config.to_plan", "_log_once"),
     ("tpu_estimator_embedding.estimator.input.split_features", "_warn_that_zeros_are_dropped"),
 ]

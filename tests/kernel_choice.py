@@ -5,12 +5,13 @@ import os
 
 import pytest
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.kernels import compiler, load
 
 
 def choose_kernels(choice, monkeypatch):
     """Sets the choice until the test ends; gives the test up where nothing can be compiled."""
-    monkeypatch.setenv(load.VARIABLE, choice)
+    monkeypatch.setenv(settings.KERNELS.variable, choice)
     try:
         load.native_ops()
     except RuntimeError as error:

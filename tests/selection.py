@@ -138,7 +138,7 @@ FAULTS = {
     "an exception in the input": "tests/fronts/estimator/test_iterations_per_loop.py::"
                                  "test_exception_in_the_input_comes_at_its_step",
     "a damaged checkpoint": "tests/fronts/estimator/restore/test_restore_errors.py::"
-                            "test_changed_byte_names_the_checkpoint_and_the_way_out",
+                            "test_changed_byte_names_the_checkpoint_and_the_fix",
     "a checkpoint of other tables": "tests/fronts/estimator/restore/test_restore_errors.py::"
                                     "test_other_vocabulary_names_the_command_that_helps",
     "an interrupt": "tests/fronts/estimator/hooks/test_interrupts.py::"

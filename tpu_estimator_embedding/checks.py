@@ -49,10 +49,10 @@ def check(holds: bool, argument: str, rule: str, value: object, fix: str = "", *
         raise ValueError(complaint(argument, rule, value, fix, sentence=sentence))
 
 
-def check_with_sentence(holds: bool, sentence: str, way_out: str = "") -> None:
+def check_with_sentence(holds: bool, sentence: str, fix: str = "") -> None:
     """Raises ValueError unless `holds`: TensorFlow's sentence for the case, then the fix."""
     if not holds:
-        raise ValueError(f"{sentence} {way_out}".rstrip())
+        raise ValueError(f"{sentence} {fix}".rstrip())
 
 
 def check_type(types: type | tuple[type, ...], argument: str, rule: str, value: object,

@@ -33,7 +33,7 @@ WITHIN = {
     "compat": ({OTHERS}, {"modules", "contrib", "stubs"}),
     "engine": ({"enqueue_data", "placement"}, {"variables"}, {"measures"}, {"step"},
                {"checked_ids"}, {"native", "tf_ops"}, {"step_ids"}, {OTHERS}),
-    "estimator": ({"replicas", "ready_ops"}, {"step_session"}, {"cluster"}, {"hooks"}, {"input"},
+    "estimator": ({"replicas"}, {"step_session"}, {"cluster"}, {"hooks"}, {"input"},
                   {"step"}, {OTHERS}),
     "mid_level": ({"config"}, {"input"}, {"execution"}, {"sparse_core"}, {"serving"},
                   {"keras_layers", OTHERS}),

@@ -17,7 +17,7 @@ from typing import Any
 from tests.programs.comparison import Outcome, differences
 from tests.programs.ways import begin_with, load_program, run_program
 
-# The call of a program that every task of a cluster needs, instead of its own.
+# The call in a program that trains, and what every task of a cluster calls instead.
 _IN_A_CLUSTER = ("    estimator.train(input_fn, max_steps=STEPS)\n", """\
     tf.estimator.train_and_evaluate(
         estimator, tf.estimator.TrainSpec(input_fn, max_steps=STEPS),

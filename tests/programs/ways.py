@@ -18,12 +18,12 @@ import tensorflow as tf
 from tensorflow.python.training import training_util
 
 from tests.programs.comparison import Outcome
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.estimator.engine_model import EngineModel
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
-from tpu_estimator_embedding.kernels import load
 
 v1 = tf.compat.v1
-KERNELS = load.VARIABLE
+KERNELS = settings.KERNELS.variable
 
 
 class Recorder(v1.train.SessionRunHook):

@@ -24,6 +24,7 @@ from tpu_estimator_embedding.checkpoint.saved_step import (
 )
 from tpu_estimator_embedding.checkpoint.step_snapshot import StepSnapshot, TableSnapshots
 from tpu_estimator_embedding.checkpoint.stored_tensor import numpy_dtype
+from tpu_estimator_embedding.engine.placement import is_here
 
 
 def why_not_while_training(saver: tf.compat.v1.train.Saver, graph: tf.Graph, path: str) -> str:
@@ -35,7 +36,7 @@ def why_not_while_training(saver: tf.compat.v1.train.Saver, graph: tf.Graph, pat
     if saver.saver_def is None:
         return "there is no Saver of variables"
     saves = save_ops(graph, saver)
-    if not saves or any(op.type != "SaveV2" or not _is_here(op.device) for op in saves):
+    if not saves or any(op.type != "SaveV2" or not is_here(op.device) for op in saves):
         return "their Saver writes on servers, in format V1 or with custom ops"
     dtypes = {tensor.dtype.base_dtype for op in saves for tensor in op.inputs[3:]}
     for dtype in dtypes - {tf.string}:
@@ -127,7 +128,3 @@ class _WritesPieces(session_module.SessionInterface):
         """Frees the values."""
         self._shards = []
         self.snapshot.end()
-
-
-def _is_here(device: str) -> bool:
-    return tf.DeviceSpec.from_string(device or "").job in (None, "localhost")

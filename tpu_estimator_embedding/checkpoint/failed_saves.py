@@ -86,7 +86,7 @@ def saving(original: Callable[..., str | None]) -> Callable[..., str | None]:
             for left in _left_behind(prefix) - before:
                 tf.io.gfile.rmtree(left) if tf.io.gfile.isdir(left) else tf.io.gfile.remove(left)
             shown = readable(error, _what_was_saved(str(save_path), error.message or ""))
-            raise _with_way_out(shown) from None
+            raise _with_fix(shown) from None
 
     return save
 
@@ -98,7 +98,7 @@ def _number(session: tf.compat.v1.Session, step: Any) -> Any:
     return step
 
 
-def _with_way_out(error: tf.errors.OpError) -> tf.errors.OpError:
+def _with_fix(error: tf.errors.OpError) -> tf.errors.OpError:
     """Says what helps where a disk is full, instead of TensorFlow's hint about memory."""
     if not _FULL_DISK.search(error.message):
         return error

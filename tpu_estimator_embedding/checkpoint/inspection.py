@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from tpu_estimator_embedding import figures
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.files import check_new_figure, new_files, progress_bar
 from tpu_estimator_embedding.checkpoint.formats import FORMATS
@@ -182,7 +182,8 @@ def inspect(checkpoint: StrPath, *, from_: str | None = None,
         tables = tuple(_report(table, _read_statistics(table, bar.update) if values else None)
                        for _, table in sorted(contents.tables.items()))
     return CheckpointReport(contents.path, contents.form, contents.global_step, contents.size,
-                            tables, _shapes(contents))
+                            tables, {name: contents.variables[name].shape
+                                     for name in sorted(contents.variables)})
 
 
 def _report(table: Table, statistics: RowStatistics | None) -> TableReport:
@@ -198,10 +199,6 @@ def _read_statistics(table: Table, advance: Callable[[int], object]) -> RowStati
         advance(sum(block.nbytes for block in blocks.values()))
         statistics.add(blocks.pop(PARAMETERS), blocks)
     return statistics
-
-
-def _shapes(contents: CheckpointContents) -> dict[str, tuple[int, ...]]:
-    return {name: contents.variables[name].shape for name in sorted(contents.variables)}
 
 
 def _statistics(statistics: RowStatistics) -> dict[str, float]:

@@ -45,9 +45,9 @@ SAVE_COUNTER = "save_counter"  # a variable of tf.train.Checkpoint
 _ITERATION = "iteration"  # a variable of an optimizer: the global step
 # Attributes of Keras 3 layers in an object graph: of a functional model, and of a layer.
 _LAYERS = ("_operations", "_kernel")
-_WAY_OUT = ("Keras 3 saves the tables of a DistributedEmbedding with the optimizer only: call "
-            "model.compile(...) and model.optimizer.build(model.trainable_variables), then save "
-            "tf.train.Checkpoint(model=model).")
+_FIX = ("Keras 3 saves the tables of a DistributedEmbedding with the optimizer only: call "
+        "model.compile(...) and model.optimizer.build(model.trainable_variables), then save "
+        "tf.train.Checkpoint(model=model).")
 
 _TABLE = re.compile(r"(?:^|/)([^/]+)/embeddings$")
 
@@ -61,7 +61,7 @@ def check_compiled(values: list[Value], called: str) -> None:
     """Raises ValueError if this is a Keras 3 model that was saved without an optimizer."""
     if not is_keras_rs(values) and any(
             name in value.path for value in values for name in _LAYERS):
-        raise ValueError(f"{called} has no tables of a compiled Keras model. {_WAY_OUT}")
+        raise ValueError(f"{called} has no tables of a compiled Keras model. {_FIX}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,12 +175,12 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
     Raises:
         ValueError: if the checkpoint has no tables.
     """
-    return model_contents(path, "keras-rs", tensors, values, names, (GRAPH_KEY,), _WAY_OUT)
+    return model_contents(path, "keras-rs", tensors, values, names, (GRAPH_KEY,), _FIX)
 
 
 def model_contents(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTensor],
                    values: list[Value], names: Names, bookkeeping: tuple[str, ...],
-                   way_out: str, on_cores: Mapping[str, Table] | None = None) -> CheckpointContents:
+                   fix: str, on_cores: Mapping[str, Table] | None = None) -> CheckpointContents:
     """Returns the contents of a checkpoint of any backend, with the names of TPUEstimator.
 
     Args:
@@ -190,7 +190,7 @@ def model_contents(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTe
         values: the variables of the model and its optimizer.
         names: names of tables and variables that differ.
         bookkeeping: keys that belong to the format itself.
-        way_out: how to save a checkpoint that has tables.
+        fix: how to save a checkpoint that has tables.
         on_cores: name in Keras RS -> table, for those that no value is of.
 
     Raises:
@@ -200,7 +200,7 @@ def model_contents(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTe
     found, on_cores = find_tables(values), on_cores or {}
     if not found and not on_cores:
         raise ValueError(f"{path} has no tables of a compiled Keras model with a "
-                         f"DistributedEmbedding. {way_out}")
+                         f"DistributedEmbedding. {fix}")
     tables, paths = [], {}
     for name in sorted({table for table, _ in found}):
         slots = {slot: tensors[value.key] for (table, slot), value in found.items()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.saver_patches import WAY_OUT_OF_DAMAGE
+from tpu_estimator_embedding.checkpoint.saver_patches import FIX_OF_DAMAGE
 
 _INDEX = re.compile(r"(?:model\.)?ckpt-(\d+)\.index")
 
@@ -85,7 +85,7 @@ def _problem(model_dir: str) -> tuple[str, str] | None:
         named = state.model_checkpoint_path
         is_there = not named or any(map(tf.io.gfile.exists, (f"{named}.index", named)))
         return None if is_there else (
-            "fails", f"the index of {named} is missing. {WAY_OUT_OF_DAMAGE}")
+            "fails", f"the index of {named} is missing. {FIX_OF_DAMAGE}")
     is_damaged = tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
     if not newest:
         return (_STARTS_AGAIN, "its file `checkpoint` is damaged. There is no checkpoint. Remove "

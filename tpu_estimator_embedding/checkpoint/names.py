@@ -206,7 +206,7 @@ def read_names(path: pathlib.Path) -> dict[str, str]:
 
 
 def unique(pairs: Iterable[tuple[_Key, _Value]], argument: str, rule: str,
-           way_out: str = "") -> dict[_Key, _Value]:
+           fix: str = "") -> dict[_Key, _Value]:
     """Returns a dictionary of the pairs.
 
     Raises:
@@ -217,7 +217,7 @@ def unique(pairs: Iterable[tuple[_Key, _Value]], argument: str, rule: str,
     """
     found: dict[_Key, _Value] = {}
     for key, value in pairs:
-        checks.check(key not in found, argument, rule, key, way_out)
+        checks.check(key not in found, argument, rule, key, fix)
         found[key] = value
     return found
 

@@ -50,8 +50,8 @@ FORMAT = "keras-rs-jax"
 _METRICS = "metrics_variables"  # of an evaluation under way: neither read nor changed
 _GROUPS = ("trainable_variables", "non_trainable_variables", "optimizer_variables", _METRICS)
 _STEP = "global_step"
-WAY_OUT = ("Call model.compile(...) and model.optimizer.build(model.trainable_variables), then "
-           f"save the model: {FORMATS[FORMAT].template}.")
+FIX = ("Call model.compile(...) and model.optimizer.build(model.trainable_variables), then "
+       f"save the model: {FORMATS[FORMAT].template}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ def read_keras_rs_jax(place: OrbaxDirectory, names: Names, cores: SparseCores | 
     tables = unstacked_tables(place, state.on_cores, state.tensors, cores,
                               stacks) if has_stacks else {}
     contents = model_contents(place.path, FORMAT, state.tensors, state.values, names,
-                              state.bookkeeping, WAY_OUT, tables)
+                              state.bookkeeping, FIX, tables)
     contents = dataclasses.replace(contents, sparse_cores=cores if has_stacks else None)
     if _STEP not in contents.variables:
         return contents
@@ -106,7 +106,7 @@ def find_template(path: pathlib.Path) -> OrbaxDirectory:
     place = find_orbax(path)
     if place is None:
         raise ValueError(f"`template` must be a checkpoint of Orbax, a directory with _METADATA or "
-                         f"default/_METADATA, got {path}. {WAY_OUT}")
+                         f"default/_METADATA, got {path}. {FIX}")
     check_template(place)
     return place
 
@@ -130,7 +130,7 @@ def keras_rs_jax_tensors(contents: CheckpointContents, template: OrbaxDirectory,
     state = _read(template)
     if not is_keras_rs(state.values) and not state.on_cores.stacks:
         raise ValueError("`template` has no tables of a compiled Keras model with a "
-                         f"DistributedEmbedding. {WAY_OUT}")
+                         f"DistributedEmbedding. {FIX}")
     step = contents.variables.get(_STEP)
     stacked: dict[str, StoredTensor] = {}
     if state.on_cores.stacks:
@@ -158,7 +158,7 @@ def _read(place: OrbaxDirectory) -> _State:
     for path in leaves:
         if path[0] not in _GROUPS:
             raise ValueError(f"{place.path} must be the state of a Keras model, whose groups are "
-                             f"{', '.join(_GROUPS)}, got {path[0]!r}. {WAY_OUT}")
+                             f"{', '.join(_GROUPS)}, got {path[0]!r}. {FIX}")
     on_cores = find_stacks(path for path in leaves if path[0] != _METRICS)
     values = [Value(path, "/".join(path[1:]), leaf_name(path)) for path in leaves
               if path[0] != _METRICS and leaf_name(path) not in on_cores.leaves]

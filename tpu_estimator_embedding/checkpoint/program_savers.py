@@ -23,7 +23,7 @@ def savers_of(scaffold: tf.compat.v1.train.Scaffold | None,
     """
     found = [scaffold and scaffold.saver,
              *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS),
-             *(hook._saver for hook in _that_save(hooks))]
+             *(hook._saver for hook in that_save(hooks))]
     return list({id(saver): saver for saver in found if isinstance(
         saver, tf.compat.v1.train.Saver)}.values())
 
@@ -54,8 +54,9 @@ def add_tables(tables: Mapping[str, Sequence[tf.Variable]],
     parts = [part for of_table in tables.values() for part in of_table]
     others = {variable.op.name for variable in tf.compat.v1.global_variables()
               } - {part.op.name for part in parts}
-    elsewhere = {id(hook._saver) for hook in _that_save(hooks)
-                 if hook._saver is not None and _directory(hook) != os.path.abspath(model_dir)
+    elsewhere = {id(hook._saver) for hook in that_save(hooks)
+                 if hook._saver is not None
+                 and os.path.abspath(hook._checkpoint_dir) != os.path.abspath(model_dir)
                  and not others <= _names(hook._saver)}
     order = {op.name: place for place, op in enumerate(
         tf.compat.v1.get_default_graph().get_operations())}
@@ -81,12 +82,9 @@ def _is_after(saver: tf.compat.v1.train.Saver, parts: Sequence[tf.Variable],
     return order.get(saving, -1) > max(order[part.op.name] for part in parts)
 
 
-def _that_save(hooks: Hooks) -> Iterator[tf.compat.v1.train.CheckpointSaverHook]:
+def that_save(hooks: Hooks) -> Iterator[tf.compat.v1.train.CheckpointSaverHook]:
+    """Returns the hooks that save checkpoints."""
     return (hook for hook in hooks if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook))
-
-
-def _directory(hook: tf.compat.v1.train.CheckpointSaverHook) -> str:
-    return os.path.abspath(hook._checkpoint_dir)
 
 
 def _names(saver: tf.compat.v1.train.Saver) -> set[str]:

@@ -2,6 +2,7 @@
 """Changes the number of rows of saved tables, for a vocabulary that grew or shrank."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -83,15 +84,11 @@ def resize_table(table: Table, change: Resize) -> Table:
     if change.rows > table.vocabulary_size:
         values.update({slot: _initial_value(table, slot)
                        for slot in GROWING_SLOTS & table.slots.keys() - values.keys()})
-    slots = {slot: ResizedRows(tensor, change.rows, _constant(values.get(slot, 0.0)))
-             for slot, tensor in table.slots.items()}
+    slots = {slot: ResizedRows(tensor, change.rows, functools.partial(
+        np.full, fill_value=values.get(slot, 0.0))) for slot, tensor in table.slots.items()}
     layout = dataclasses.replace(table.layout, vocabulary_size=change.rows)
     return dataclasses.replace(table, rows=ResizedRows(table.rows, change.rows, new_rows),
                                slots=slots, layout=layout)
-
-
-def _constant(value: float) -> RowInitializer:
-    return lambda shape: np.full(shape, value)
 
 
 def _initial_value(table: Table, slot: str) -> float:
@@ -111,14 +108,13 @@ def _initial_value(table: Table, slot: str) -> float:
                      f"--slot-value {table.name}/{slot}=VALUE.")
 
 
-def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
+def row_initializer(text: str, dimension: int) -> RowInitializer:
     """Parses the text format of an initializer.
 
     Args:
         text: `truncated_normal[:STDDEV]`, `normal[:STDDEV]`, `uniform:LOW,HIGH`,
             `constant:VALUE` or `zeros`. STDDEV is 1/√dim by default, as in the engine.
         dimension: number of values per row.
-        seed: seed of the random values.
 
     Raises:
         ValueError: if the text is not an initializer.
@@ -132,7 +128,7 @@ def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
     except ValueError:
         numbers = [float("nan")] * 3  # a number of values that no initializer accepts
     scale = numbers[0] if numbers else 1 / dimension ** 0.5
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     makers: dict[tuple[str, int], RowInitializer] = {
         ("zeros", 0): np.zeros,
         ("constant", 1): lambda shape: np.full(shape, scale),

@@ -38,8 +38,8 @@ from tpu_estimator_embedding.engine.variables import TableSlice
 from tpu_estimator_embedding.ops.readable_errors import readable
 from tpu_estimator_embedding.types import Tensor
 
-WAY_OUT_OF_DAMAGE = ("Restore its files, or write the name of an earlier checkpoint into the file "
-                     "`checkpoint` in its directory.")
+FIX_OF_DAMAGE = ("Restore its files, or write the name of an earlier checkpoint into the file "
+                 "`checkpoint` in its directory.")
 
 def saving_tables(original: Callable[[Any, str], Iterator[saveable_object.SaveableObject]]
                   ) -> Callable[[Any, str], Iterator[saveable_object.SaveableObject]]:
@@ -63,7 +63,7 @@ def saving_layouts(original: Callable[..., tf.Operation]) -> Callable[..., tf.Op
                 saveables: Sequence[saveable_object.SaveableObject]) -> tf.Operation:
         tables = [each for each in saveables if isinstance(each, TableSaveable)]
         others = [each for each in saveables if not isinstance(each, TableSaveable)]
-        # One device has all first parts: only it records layouts. Parts may have keys of their own.
+        # One device has all first parts: only it records layouts. Each part may have its own key.
         layouts = ({table.part.key: table.part.layout for table in tables}
                    if any(table.part.index == 0 for table in tables) else {})
         record = [_record(format_table_layouts(layouts))] if layouts else []
@@ -248,7 +248,7 @@ def translate_checkpoint_errors(checkpoint: str) -> Iterator[None]:
         yield
     except IndexError as error:  # what TensorFlow's reader makes of its OutOfRangeError
         raise tf.errors.DataLossError(None, None, f"{checkpoint} is truncated: {error}. "
-                                      f"{WAY_OUT_OF_DAMAGE}") from error
+                                      f"{FIX_OF_DAMAGE}") from error
     except tf.errors.NotFoundError:  # no checkpoint
         raise
     except tf.errors.OpError as error:
@@ -265,7 +265,7 @@ def damage_in_session(checkpoint: str, error: tf.errors.OpError) -> tf.errors.Da
 
 def _damaged(checkpoint: str, message: str) -> tf.errors.DataLossError:
     return tf.errors.DataLossError(None, None, f"{message}: {checkpoint} is damaged, or lacks a "
-                                   f"file. {WAY_OUT_OF_DAMAGE}")
+                                   f"file. {FIX_OF_DAMAGE}")
 
 
 def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, present: TableLayout,

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.names import distinct_keys
+from tpu_estimator_embedding.plan.table_stacking import round_up
 
 Shape = tuple[int, int]  # rows and values per row
 Stacks = Mapping[str, Any]  # table -> Shape, or stack -> {table -> Shape}
@@ -227,20 +228,16 @@ def read_stacks(path: pathlib.Path) -> Stacks:
                          f"{str(error).rstrip('.')}.") from error
 
 
-def _padded(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
-
-
 def _share_rows(rows: int, cores: SparseCores) -> int:
     """Returns the rows that a table has in each share."""
-    return _padded(rows, _MULTIPLE * cores.total) // cores.total
+    return round_up(rows, _MULTIPLE * cores.total) // cores.total
 
 
 def _stack_shape(names: Sequence[str], tables: Mapping[str, Shape], cores: SparseCores) -> Shape:
     missing = sorted(set(names) - tables.keys())
     checks.check(not missing, "stacks", f"made of the tables {sorted(tables)}", missing)
     return (sum(_share_rows(tables[name][0], cores) for name in names) * cores.total,
-            max(_padded(tables[name][1], _MULTIPLE) for name in names))
+            max(round_up(tables[name][1], _MULTIPLE) for name in names))
 
 
 def _placements(names: Sequence[str], tables: Mapping[str, Shape],
@@ -291,7 +288,7 @@ def _shortened(stack: str, shape: Shape, order: Sequence[str], tables: Mapping[s
                cores: SparseCores) -> Iterator[tuple[str, ...]]:
     """Yields the tables of a shortened name, if they are in this order in it."""
     wanted, visible = shape[0] // cores.total, stack[:_SHOWN]
-    fitting = [name for name in order if _padded(tables[name][1], _MULTIPLE) <= shape[1]]
+    fitting = [name for name in order if round_up(tables[name][1], _MULTIPLE) <= shape[1]]
     sizes = [_share_rows(tables[name][0], cores) for name in fitting]
     after = [*itertools.accumulate(reversed(sizes), initial=0)][::-1]  # rows from a position on
     tries = 0

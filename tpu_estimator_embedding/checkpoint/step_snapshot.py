@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, bytes_of, row_blocks
+from tpu_estimator_embedding.engine.placement import is_here
 from tpu_estimator_embedding.engine.variables import TableSlice
 from tpu_estimator_embedding.free_memory import free_memory
 from tpu_estimator_embedding.kernels import load
@@ -115,7 +116,7 @@ def _functions() -> Any:
 
 
 def _is_row_table(variable: tf.Variable) -> bool:
-    device = tf.DeviceSpec.from_string(variable.device or "")
+    device = variable.device or ""
     return (isinstance(getattr(variable, "_save_slice_info", None), TableSlice)
-            and device.job in (None, "localhost") and device.device_type in (None, "CPU")
+            and is_here(device) and tf.DeviceSpec.from_string(device).device_type in (None, "CPU")
             and variable.dtype.base_dtype == tf.float32 and variable.shape.rank == 2)

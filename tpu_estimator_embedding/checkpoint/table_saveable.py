@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.training.saving import saveable_object
 
 from tpu_estimator_embedding.checkpoint.moved_rows import TablePart, add_waiting_op
+from tpu_estimator_embedding.engine.placement import is_here
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.types import Tensor
 
@@ -65,18 +66,13 @@ def of_one_step(tables: Sequence[TableSaveable]) -> Iterator[saveable_object.Sav
     """
     by_server: dict[str, list[TableSaveable]] = {}
     for table in tables:
-        by_server.setdefault(_server(table.handle), []).append(table)
+        device = table.handle.device
+        by_server.setdefault("" if is_here(device) else device, []).append(table)
     for server, its_tables in by_server.items():
         if server and _have_compiled_updates(its_tables):
             yield from _snapshots(server, its_tables)
         else:
             yield from its_tables
-
-
-def _server(handle: Tensor) -> str:
-    device = handle.device or ""
-    job = tf.DeviceSpec.from_string(device).job
-    return "" if job in (None, "localhost") else device
 
 
 def _have_compiled_updates(tables: Sequence[TableSaveable]) -> bool:

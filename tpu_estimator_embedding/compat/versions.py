@@ -32,12 +32,9 @@ STABLE_ESTIMATOR_DISTRIBUTION = "tensorflow-estimator"
 STABLE_ESTIMATOR_REQUIREMENT = f"{STABLE_ESTIMATOR_DISTRIBUTION}==2.15.0"
 
 
-def _range(oldest: tuple[int, int], newest: tuple[int, int]) -> str:
-    return f">={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
-
-
 # The requirement if TensorFlow is not installed.
-TENSORFLOW_RANGE = _range(OLDEST_TENSORFLOW, NEWEST_TENSORFLOW)
+TENSORFLOW_RANGE = (f">={OLDEST_TENSORFLOW[0]}.{OLDEST_TENSORFLOW[1]},"
+                    f"<{NEWEST_TENSORFLOW[0]}.{NEWEST_TENSORFLOW[1] + 1}")
 
 
 class LibraryBound(NamedTuple):

@@ -151,9 +151,9 @@ def _to_row_optimizer(name: str, config: TableConfig, parameters: _OptimizationP
         checks.check(config.dimension == 1, f"dimension of table {name!r}",
                      "1 under FrequencyEstimatorParameters", config.dimension, sentence=
                      "FrequencyEstimator tables should only have a dimension of 1.")
-        _warn_once("Activations under FrequencyEstimatorParameters are the mean number of steps "
-                   "between two lookups; weight_exponent does not change them. Compute "
-                   "tf.pow(activation / max_delta, weight_exponent) in model_fn for weights.")
+        warn_once("Activations under FrequencyEstimatorParameters are the mean number of steps "
+                  "between two lookups; weight_exponent does not change them. Compute "
+                  "tf.pow(activation / max_delta, weight_exponent) in model_fn for weights.")
     decay = parameters.weight_decay_factor or 0.0
     return RowOptimizer(
         rule, _learning_rate(name, config, parameters),
@@ -188,14 +188,15 @@ def _gradient_limits(parameters: _OptimizationParameters, clipping_limit: float 
     own = (parameters.clip_gradient_min, parameters.clip_gradient_max)
     if clipping_limit is None or own != (None, None):
         return own
-    _warn_once("clipping_limit clips the summed gradient of every row here; with "
-               "use_gradient_accumulation=False, the sum of each replica. A TPU ignored it: leave "
-               "it out to reproduce the results of a TPU.")
+    warn_once("clipping_limit clips the summed gradient of every row here; with "
+              "use_gradient_accumulation=False, the sum of each replica. A TPU ignored it: leave "
+              "it out to reproduce the results of a TPU.")
     return (-clipping_limit, clipping_limit)
 
 
-@functools.cache  # warns once in a process
-def _warn_once(message: str) -> None:
+@functools.cache
+def warn_once(message: str) -> None:
+    """Warns once in a process."""
     warnings.warn(message, stacklevel=2)
 
 

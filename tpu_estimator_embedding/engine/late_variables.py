@@ -11,9 +11,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
-from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.engine.variables import TableVariables, variables_made_by
 from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -57,18 +57,13 @@ def late_variables(plan: EmbeddingPlan, missing: str) -> dict[str, TableVariable
         plan: the tables.
         missing: name that the error shows if a table is used and was never created.
     """
-    def parts(sizes: list[int], dimension: int) -> list[tf.Variable]:
+    def parts(table: TablePlan, _: str) -> list[tf.Variable]:
         with tf.device(THIS_PROCESS):
             return [LateVariable(late_tensor(tf.TensorSpec([], tf.resource), missing=missing),
-                                 tf.TensorShape([rows, dimension])) for rows in sizes]
+                                 tf.TensorShape([rows, table.dimension]))
+                    for rows in plan.rows_per_host(table)]
 
-    found = {}
-    for table in plan.tables:
-        sizes = plan.rows_per_host(table)
-        found[table.name] = TableVariables(
-            parts(sizes, table.dimension),
-            {slot: parts(sizes, table.dimension) for slot in table.slot_initial_values})
-    return found
+    return variables_made_by(parts, plan)
 
 
 def set_late_variables(late: Mapping[str, TableVariables],

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, cast
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
-from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.engine.variables import TableVariables, variables_made_by
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.ops.assertion import assert_that
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -56,24 +56,17 @@ def create_process_variables(plan: EmbeddingPlan, owner: str) -> dict[str, Table
         plan: the tables.
         owner: whose tables they are; variables of equal owners and tables are the same.
     """
-    def parts(name: str, sizes: list[int], dimension: int) -> list[tf.Variable]:
+    def parts(table: TablePlan, name: str) -> list[tf.Variable]:
         made = []
-        for part, rows in enumerate(sizes):
+        for part, rows in enumerate(plan.rows_per_host(table)):
+            shape = [rows, table.dimension]
             with tf.device(THIS_PROCESS):
                 handle = load.native_ops().tpu_embedding_process_variable(
-                    owner=owner, variable=f"{name}/part_{part}", dtype=tf.float32,
-                    shape=[rows, dimension])
-            made.append(ProcessVariable(handle, tf.TensorShape([rows, dimension])))
+                    owner=owner, variable=f"{name}/part_{part}", dtype=tf.float32, shape=shape)
+            made.append(ProcessVariable(handle, tf.TensorShape(shape)))
         return cast(list[tf.Variable], made)
 
-    found = {}
-    for table in plan.tables:
-        sizes = plan.rows_per_host(table)
-        found[table.name] = TableVariables(
-            parts(table.name, sizes, table.dimension),
-            {slot: parts(f"{table.name}/{slot}", sizes, table.dimension)
-             for slot in table.slot_initial_values})
-    return found
+    return variables_made_by(parts, plan)
 
 
 def drop_process_variables(owner: str) -> None:

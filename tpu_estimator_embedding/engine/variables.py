@@ -5,7 +5,7 @@ import contextlib
 import inspect
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +63,19 @@ class TableVariables(NamedTuple):
 
     parts: list[tf.Variable]
     slots: dict[str, list[tf.Variable]]
+
+
+def variables_made_by(make_parts: Callable[[TablePlan, str], list[tf.Variable]],
+                      plan: EmbeddingPlan) -> dict[str, TableVariables]:
+    """Returns table name -> what a function makes of each table of a plan, and of each slot.
+
+    Args:
+        make_parts: takes a table, and the name of the table or slot whose parts it returns.
+        plan: the tables.
+    """
+    return {table.name: TableVariables(make_parts(table, table.name), {
+        slot: make_parts(table, f"{table.name}/{slot}") for slot in table.slot_initial_values})
+        for table in plan.tables}
 
 
 def create_variables(plan: EmbeddingPlan, names: Mapping[str, TableNames],

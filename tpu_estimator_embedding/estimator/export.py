@@ -4,7 +4,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -98,9 +98,7 @@ def _copy_assets(assets: Mapping[str, str], directory: bytes) -> None:
 
 def add_meta_graphs(add_for_mode: Callable[..., None],
                     input_receiver_fns: Mapping[str, Callable[[], object]], mode: str, *,
-                    for_cpu: bool, for_tpu: bool, save_variables: bool,
-                    export_tags: Sequence[str] | None = None,
-                    check_variables: bool = True) -> None:
+                    for_cpu: bool, for_tpu: bool, save_variables: bool) -> None:
     """Adds the graph of a mode, and in PREDICT one that clients load by the tags of a TPU.
 
     Args:
@@ -111,8 +109,6 @@ def add_meta_graphs(add_for_mode: Callable[..., None],
         for_cpu: `export_to_cpu` of the TPUEstimator.
         for_tpu: `export_to_tpu` of the TPUEstimator.
         save_variables: whether the first graph saves the variables.
-        export_tags: tags of the first graph; None for those of the mode.
-        check_variables: whether the first graph has to have variables.
 
     Raises:
         ValueError: if both exports are disabled.
@@ -122,14 +118,13 @@ def add_meta_graphs(add_for_mode: Callable[..., None],
                          "`export_to_cpu` out of the TPUEstimator's arguments.")
     has_tpu_tags = for_tpu and mode == ModeKeys.PREDICT
     if for_cpu or not has_tpu_tags:
-        add_for_mode(input_receiver_fns, mode=mode, save_variables=save_variables,
-                     export_tags=export_tags, check_variables=check_variables)
-        save_variables = check_variables = False  # the builder holds them
+        add_for_mode(input_receiver_fns, mode=mode, save_variables=save_variables)
     if has_tpu_tags:
         tf.compat.v1.logging.info(
             "tpu_estimator_embedding: export_to_tpu=True: clients that load the tags %s get "
             "the graph for CPU and GPU under them%s", _TPU_TAGS, "; tf.saved_model.load needs "
             "tags=['serve'] or these where a model has both." if for_cpu else ".")
+        # After the graph for a CPU the builder holds the variables.
         add_for_mode({EXPORT_FOR_TPU: input_receiver_fns[mode]}, mode=EXPORT_FOR_TPU,
-                     save_variables=save_variables, export_tags=_TPU_TAGS,
-                     check_variables=check_variables)
+                     save_variables=save_variables and not for_cpu, export_tags=_TPU_TAGS,
+                     check_variables=not for_cpu)

@@ -18,7 +18,7 @@ from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.checkpoint.model_directory import translate_write_errors
 from tpu_estimator_embedding.checkpoint.names import table_of
 from tpu_estimator_embedding.checkpoint.saver_patches import (
-    WAY_OUT_OF_DAMAGE,
+    FIX_OF_DAMAGE,
     damage_in_session,
     layout_in,
     saved_layouts,
@@ -35,7 +35,6 @@ from tpu_estimator_embedding.estimator.vocabulary_warm_start import (
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.plan.partition_strategy import saved_rows
-from tpu_estimator_embedding.types import Initializer
 
 if TYPE_CHECKING:
     from tpu_estimator_embedding.checkpoint.table_saver import TableSaver
@@ -118,13 +117,13 @@ def translate_restore_errors(
         raise ValueError(explanation) from error
     except tf.errors.DataLossError as error:
         changed = _CHANGED_BYTE.search(error.message or "")
-        if changed is None or WAY_OUT_OF_DAMAGE in error.message:
+        if changed is None or FIX_OF_DAMAGE in error.message:
             raise
         raise damage_in_session(changed[1], error) from None
     except ValueError as error:
         if _NO_INDEX not in str(error):
             raise
-        raise ValueError(f"{error}: its index is missing. {WAY_OUT_OF_DAMAGE}") from error
+        raise ValueError(f"{error}: its index is missing. {FIX_OF_DAMAGE}") from error
 
 
 @contextlib.contextmanager
@@ -187,9 +186,9 @@ def _explain_shape(checkpoint: str, name: str, ours: str, saved: str, *, warm_st
                                  f"[{ours}], as in this program", [*map(int, saved.split(","))])
     rows, *dimension = ours.split(",")
     if dimension != saved.split(",")[1:]:
-        way_out = ("leave it out of `vars_to_warm_start`" if warm_starts else
-                   "train in a new model_dir")
-        return f"{complaint} Its dimension cannot change: {way_out}."
+        fix = ("leave it out of `vars_to_warm_start`" if warm_starts else
+               "train in a new model_dir")
+        return f"{complaint} Its dimension cannot change: {fix}."
     folder, use = ("NEW_DIR", "for warm_start_from") if warm_starts else (
         "NEW_MODEL_DIR", "for a new model_dir")
     return (f"{complaint} To grow or shrink the vocabulary, write a checkpoint {use}: "
@@ -312,16 +311,13 @@ def warm_start_tables(settings: WarmStartSettings,
             info = vocabularies[table]
             check_vocabulary(info, table, sum(part.shape[0] for part in parts))
             start_from(parts, former_ids(info), functools.partial(read, checkpoint, source),
-                       _of_new_rows(info) if name == table else None)
+                       # TensorFlow sets new words to zero by default.
+                       (info.backup_initializer or tf.compat.v1.zeros_initializer())
+                       if name == table else None)
         else:
             tf.compat.v1.train.init_from_checkpoint(checkpoint, {source: parts})
         started.append(name)
     return started
-
-
-def _of_new_rows(info: VocabInfo) -> Initializer:
-    """Returns the initializer of new words, which TensorFlow sets to zero by default."""
-    return info.backup_initializer or tf.compat.v1.zeros_initializer()
 
 
 class ModelWarmStart(tf.compat.v1.train.SessionRunHook):

@@ -11,6 +11,7 @@ import enum
 import functools
 import math
 import operator
+import os
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,11 +19,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as client_session
+from tensorflow.python.ops import resources
 from tensorflow.python.training import session_manager
 
-from tpu_estimator_embedding.estimator.ready_ops import add_ready_ops
 from tpu_estimator_embedding.types import Structure, Tensor
 
+_DEVICE_VARIABLE = "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING"  # TensorFlow's
 _CALLING_THREAD = -1  # as RunOptions.inter_op_thread_pool
 _NUM_TIMED = 10  # calls that show whether a step is small
 _SHORT_SECONDS = 0.001  # of a small step
@@ -267,6 +269,46 @@ class StepSessionManager(session_manager.SessionManager):
     def may_start(self, session: tf.compat.v1.Session) -> bool:
         """Whether all variables are initialized; initializes those of this process."""
         return bool(self._try_run_local_init_op(session)[0] and self._model_ready(session)[0])
+
+
+def add_ready_ops() -> None:
+    """Adds the reports of uninitialized variables, of those that exist, where a Scaffold looks.
+
+    They are those of its `ready_op` and `ready_for_local_init_op`; a program's own ones stay. By
+    default a Scaffold adds one more op for every variable and report, and TensorFlow optimizes all
+    ops of a graph again for everything that its session runs.
+    """
+    v1 = tf.compat.v1
+    keys = v1.GraphKeys
+    of_all = [*v1.global_variables(), *v1.local_variables()]
+    for key, variables, others in (
+            (keys.READY_OP, of_all, [*resources.shared_resources(), *resources.local_resources()]),
+            (keys.READY_FOR_LOCAL_INIT_OP, v1.global_variables(), resources.shared_resources())):
+        if not v1.get_collection(key):
+            v1.add_to_collection(key, tf.concat(
+                [_uninitialized(variables), resources.report_uninitialized_resources(others)], 0))
+
+
+def _uninitialized(variables: Iterable[tf.Variable]) -> Tensor:
+    """Returns the names of the variables that are not initialized."""
+    variables = list(variables)
+    if not variables:
+        return tf.constant([], tf.string)
+    are_initialized = [_is_initialized(variable) for variable in variables]
+    with tf.device(os.environ.get(_DEVICE_VARIABLE, "/cpu:0")):
+        # Fewer ops than those of tf.boolean_mask.
+        return tf.gather_nd(tf.constant([variable.op.name for variable in variables]),
+                            tf.where(tf.logical_not(tf.stack(are_initialized))))
+
+
+def _is_initialized(variable: tf.Variable) -> Tensor:
+    """Returns the output of the op that a resource variable was made with, or of a new op."""
+    if variable.op.type == "VarHandleOp":
+        own = f"{variable.op.name}/IsInitialized/"
+        for op in variable.handle.consumers():
+            if op.type == "VarIsInitializedOp" and op.name.startswith(own):
+                return op.outputs[0]
+    return tf.compat.v1.is_variable_initialized(variable)
 
 
 def reach_local_variables(local_init_op: tf.Operation | Tensor) -> tf.Operation | Tensor:

@@ -63,7 +63,7 @@ from tpu_estimator_embedding.estimator.evaluation import (
     stop_hooks,
 )
 from tpu_estimator_embedding.estimator.export import EXPORT_FOR_TPU
-from tpu_estimator_embedding.estimator.hooks import saving_choice
+from tpu_estimator_embedding.estimator.hooks import training_hooks
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
     split_statistics,
     with_statistics,
@@ -191,7 +191,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         self._checkpoint_num_hosts = checkpoint_num_hosts
         self._workers = workers_of(config if use_tpu else None, chosen_config(cluster_config))
         settings.TABLES_IN_PLACE.read()  # refuses an unknown value before a training
-        self._saving = saving_choice.chosen(async_checkpoints, checkpoint_at_start)
+        self._saving = training_hooks.saving_choice(async_checkpoints, checkpoint_at_start)
         self._user_model_fn: Any = model_fn
         self._batch_axis = batch_axis
         self._log_steps = getattr(config, "log_step_count_steps", None)

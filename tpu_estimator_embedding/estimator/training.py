@@ -17,9 +17,12 @@ from tpu_estimator_embedding.estimator.estimator_call import ModelGraph
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import StepStatistics
 from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
 from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength
-from tpu_estimator_embedding.estimator.hooks.saving_choice import SavingChoice
 from tpu_estimator_embedding.estimator.hooks.step_loop import Steps, in_loops
-from tpu_estimator_embedding.estimator.hooks.training_hooks import TrainingHooks, with_saver_hooks
+from tpu_estimator_embedding.estimator.hooks.training_hooks import (
+    SavingChoice,
+    TrainingHooks,
+    with_saver_hooks,
+)
 from tpu_estimator_embedding.estimator.step_session import StepSessionCreator, StepSessionManager
 from tpu_estimator_embedding.types import RunConfig, Tensor
 

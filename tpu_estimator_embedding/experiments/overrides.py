@@ -90,8 +90,9 @@ class Overrides:
         if config is None:
             return  # the constructor raises the error
         asked_for = arguments["model_dir"] or config.model_dir or object()
-        model_dir = self._model_dir_of.setdefault(asked_for, self._directory / _model_name(
-            len(self._model_dir_of)))
+        count = len(self._model_dir_of)
+        model_dir = self._model_dir_of.setdefault(
+            asked_for, self._directory / (f"model_{count + 1}" if count else "model"))
         arguments["model_dir"] = str(model_dir)
         arguments["config"] = config.replace(model_dir=str(model_dir))
         if self._seed:
@@ -106,10 +107,6 @@ class Overrides:
             arguments["hooks"].append(tpu_estimator_embedding.EmbeddingStatisticsHook(
                 self._statistics_every[estimator]))
         return original(**arguments)
-
-
-def _model_name(index: int) -> str:
-    return "model" if index == 0 else f"model_{index + 1}"
 
 
 class StepTimer:

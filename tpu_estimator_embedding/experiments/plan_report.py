@@ -57,7 +57,8 @@ class Memory:
 
 def memory_of(plan: EmbeddingPlan, available: int | None) -> Memory:
     """Returns the memory that a plan needs."""
-    tables = sum(_table_bytes(table) for table in plan.tables)
+    tables = sum(table.vocabulary_size * table.dimension * _BYTES_PER_VALUE
+                 for table in plan.tables)
     per_host = [0] * plan.num_hosts
     for table in plan.tables:
         copies = 1 + len(table.slot_initial_values)
@@ -132,10 +133,6 @@ def _equal_vocabularies(plan: EmbeddingPlan) -> list[str]:
             f"for their features (shared_embedding_columns) would save "
             f"{format_bytes(sum(table.bytes for table in tables[1:]))} and learn from all of them."
             for (rows, dim), tables in by_size.items() if len(tables) > 1]
-
-
-def _table_bytes(table: TablePlan) -> int:
-    return table.vocabulary_size * table.dimension * _BYTES_PER_VALUE
 
 
 def show(captured: Captured, sampled_steps: int | None, hosts: int | None,

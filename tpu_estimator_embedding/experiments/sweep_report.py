@@ -119,7 +119,7 @@ def _figures(results: Results) -> Figures:
         groups = _groups(results, curve, is_shown)
         if groups:
             found.append((name, f"{_capitalized(_words(curve))} over steps"
-                          f"{_SINGLE if any(map(_are_several, groups.values())) else ''}.",
+                          f"{_SINGLE if any(len(one) > 1 for one in groups.values()) else ''}.",
                           _drawing_curves(curve, groups, _labels(results))))
     tables = sorted({key for result in results.runs for key in result.tables})
     norms = _norms(results, tables)
@@ -263,10 +263,6 @@ def _axis(results: Results) -> str:
 
 def _capitalized(words: str) -> str:
     return words[:1].upper() + words[1:]
-
-
-def _are_several(members: Sequence[object]) -> bool:
-    return len(members) > 1
 
 
 def _words(curve: str) -> str:

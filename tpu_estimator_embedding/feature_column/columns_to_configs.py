@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts embedding columns to the tables and features that they describe."""
 
-import functools
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +11,7 @@ from tensorflow.python.feature_column import feature_column_v2 as fc_v2
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.table_config import TableConfig
+from tpu_estimator_embedding.config.to_plan import warn_once
 from tpu_estimator_embedding.feature_column.column_checks import (
     EmbeddingColumn,
     is_tensor_core_column,
@@ -95,14 +94,9 @@ def _warn_of_raw_ids(feature: str, column: Any) -> None:
     else:
         ignored = "hash" if hasattr(column, "hash_bucket_size") else "vocabulary"
         instead = "use categorical_column_with_identity"
-    _warn_once(f"Feature {feature!r} looks up its ids unchanged, as on a TPU: the {ignored} of its "
-               "categorical column is not applied, whereas use_tpu=False applies it. Apply it in "
-               f"input_fn, or {instead}.")
-
-
-@functools.cache  # warns once in a process
-def _warn_once(message: str) -> None:
-    warnings.warn(message, stacklevel=2)
+    warn_once(f"Feature {feature!r} looks up its ids unchanged, as on a TPU: the {ignored} of its "
+              "categorical column is not applied, whereas use_tpu=False applies it. Apply it in "
+              f"input_fn, or {instead}.")
 
 
 def _to_table_config(column: EmbeddingColumn) -> TableConfig:

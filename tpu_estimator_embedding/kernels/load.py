@@ -34,7 +34,6 @@ from tpu_estimator_embedding.kernels import (
 from tpu_estimator_embedding.kernels.compiler import CompilationError
 from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 
-VARIABLE = settings.KERNELS.variable
 COMMAND = "tpu-estimator-embedding build-kernels"
 LOADING_ERRORS = (OSError, AttributeError, tf.errors.OpError)
 arenas.share()  # before TensorFlow starts the threads of a session
@@ -109,9 +108,9 @@ def _kernels(chosen: str) -> Kernels:
     except (CompilationError, *LOADING_ERRORS) as error:
         reason = str(error).splitlines()[0]
     if chosen == "native":
-        raise RuntimeError(f"`{VARIABLE}=native` requires the native kernels, which could not be "
-                           f"found or compiled: {reason}. Run `{COMMAND}` for details, or unset "
-                           "it.")
+        raise RuntimeError(
+            f"`{settings.KERNELS.variable}=native` requires the native kernels, which could not be "
+            f"found or compiled: {reason}. Run `{COMMAND}` for details, or unset it.")
     _say(f"running on TF ops, several times slower than native kernels: {reason}. "
          f"`{COMMAND}` compiles them.")
     return Kernels(None, "TF ops", reason)

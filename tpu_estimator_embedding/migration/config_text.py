@@ -125,8 +125,10 @@ class ConfigWriter:
                  "# Features with one id for each sample. In dense ids of the others 0 is padding.",
                  f"ONE_ID_FEATURES = {one_id!r}"]
         if captured.table_variables is not None:
+            names = "".join(f"    {key!r}: {value!r},\n"
+                            for key, value in captured.table_variables.items())
             lines.append("# Table, or table/slot -> its name in checkpoints of the Estimator.\n"
-                         f"TABLE_VARIABLES = {_pretty(dict(captured.table_variables))}")
+                         f"TABLE_VARIABLES = {{\n{names}}}")
         else:
             self._report("TEE303", "run again without `--capture-steps 0` to get TABLE_VARIABLES"
                          if captured.failure is None else
@@ -253,10 +255,6 @@ def _identifier(name: str) -> str:
     text = re.sub(r"\W", "_", name)
     return f"table_{text}" if not text.isidentifier() or keyword.iskeyword(text) or (
         text in ("mid_level", "global_step", "tf", "np")) else text
-
-
-def _pretty(names: dict[str, str]) -> str:
-    return "{\n" + "".join(f"    {key!r}: {value!r},\n" for key, value in names.items()) + "}"
 
 
 def _sorted_imports(imports: Iterable[str]) -> list[str]:

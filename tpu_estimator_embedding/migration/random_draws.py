@@ -53,7 +53,7 @@ def problems(seed: cst.BaseExpression | None, source: SourceFile, names: Names, 
     if call is not None:
         what = (f"`{text_of(call.func)}(...)` on line {source.start(call).line} draws initial "
                 "values without a seed")
-    elif not _makes_tables(module):
+    elif not any(calls_of(module, name) for name in _MAKES_A_TABLE):
         what = "the tables, which another module makes, may draw initial values without one"
     elif not keeps_seeded:
         what = "Keras 3 draws other values from the same seed"
@@ -73,11 +73,6 @@ def _seeded(module: cst.Module, names: Names) -> list[cst.Call]:
     """Returns the calls of a module that make an initializer with its own seed."""
     return [call for call in find_all(module, cst.Call)
             if _draws(names.of_tensorflow(call.func)) and _argument(call, "seed") is not None]
-
-
-def _makes_tables(module: cst.Module) -> bool:
-    """Whether a module makes the tables, so that `_unseeded` has seen their initializers."""
-    return any(calls_of(module, name) for name in _MAKES_A_TABLE)
 
 
 def _is_unseeded(call: cst.Call, names: Names) -> bool:

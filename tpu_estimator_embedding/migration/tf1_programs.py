@@ -92,7 +92,8 @@ def tf1_notes(files: Iterable[ProgramFile]) -> dict[str, Finding]:
     """
     scans = {file.path: scan for file in files if (scan := file.scan)}
     notes = {file.path: note for file in files if file.path in scans
-             and scans[file.path].may_be_tf1 and (note := _note_of(file))}
+             and scans[file.path].may_be_tf1 and not isinstance(file.source, Finding)
+             and (note := own_note(file.source))}
     if not notes:
         return {}
     joined = _joined({path: () if scan.uses_compat else scan.imported
@@ -106,10 +107,6 @@ def tf1_notes(files: Iterable[ProgramFile]) -> dict[str, Finding]:
                                       f"{other}")
                 waiting.append(path)
     return notes
-
-
-def _note_of(file: ProgramFile) -> Finding | None:
-    return None if isinstance(file.source, Finding) else own_note(file.source)
 
 
 def own_note(source: SourceFile) -> Finding | None:

@@ -38,9 +38,6 @@ def readable(error: Exception, about: str = "") -> Exception:
         return error
     message = error.message.split("\n\nOriginal stack trace for")[0]
     message = _WHERE_MADE.sub("", message)
-    message = _FRAME.sub(_without_tensorflow, _MARKS.sub("", message))
+    message = _FRAME.sub(lambda frame: "" if _OF_TENSORFLOW in frame[1] else frame[0],
+                         _MARKS.sub("", message))
     return type(error)(error.node_def, None, about + message.strip())
-
-
-def _without_tensorflow(frame: re.Match[str]) -> str:
-    return "" if _OF_TENSORFLOW in frame[1] else frame[0]

@@ -65,9 +65,9 @@ def check_limits(name: str, least: float | None, most: float | None) -> None:
     checks.check(most is None or most > -math.inf, f"{name}_max", "above -infinity", most)
 
 
-def check_finite_rate(value: Any, rule: str, way_out: str = "") -> None:
+def check_finite_rate(value: Any, rule: str, fix: str = "") -> None:
     """Raises TypeError with the rule unless a learning rate is a number, ValueError if infinite."""
-    checks.check_type(numbers.Real, "learning_rate", rule, value, way_out)
+    checks.check_type(numbers.Real, "learning_rate", rule, value, fix)
     check_finite_number("learning_rate", value)
 
 

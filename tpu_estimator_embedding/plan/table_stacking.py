@@ -110,12 +110,12 @@ class StackedTableLayout:
     @property
     def padded_rows(self) -> int:
         """Rows with padding: the same number on every core, a multiple of 8."""
-        return _round_up(self.vocabulary_size, _LANES * self.cores.count)
+        return round_up(self.vocabulary_size, _LANES * self.cores.count)
 
     @property
     def padded_dimension(self) -> int:
         """Columns with padding, a multiple of 8."""
-        return _round_up(self.dimension, _LANES)
+        return round_up(self.dimension, _LANES)
 
     def place(self, ids: Ids) -> tuple[Ids, Ids]:
         """Returns `(shard, row in that shard)` of ids: an int, an array or a tensor."""
@@ -193,12 +193,12 @@ def stack_tables(tables: Iterable[StackableTable], cores: SparseCores, *,
 
 def _is_like(first: StackableTable, table: StackableTable) -> bool:
     return first.group == table.group and (
-        _round_up(first.dimension, _LANES) == _round_up(table.dimension, _LANES))
+        round_up(first.dimension, _LANES) == round_up(table.dimension, _LANES))
 
 
 def _fits(stack: list[StackableTable], cores: SparseCores, limits: StackLimits) -> bool:
-    row_bytes = _round_up(stack[0].dimension, _LANES) * _BYTES_PER_VALUE
-    rows = sum(_round_up(table.vocabulary_size, _LANES * cores.count) for table in stack)
+    row_bytes = round_up(stack[0].dimension, _LANES) * _BYTES_PER_VALUE
+    rows = sum(round_up(table.vocabulary_size, _LANES * cores.count) for table in stack)
     samples = sum(table.samples for table in stack)
     return (samples * row_bytes < limits.activation_bytes * cores.num_sc_per_chip
             and rows * row_bytes < limits.shard_bytes * cores.num_chips and rows <= limits.rows)
@@ -214,5 +214,6 @@ def _lay_out(stack: list[StackableTable], cores: SparseCores) -> TableStack:
     return TableStack("_".join(table.name for table in stack), tuple(layouts))
 
 
-def _round_up(value: int, multiple: int) -> int:
+def round_up(value: int, multiple: int) -> int:
+    """Returns the least multiple that is at least a value."""
     return -(-value // multiple) * multiple

@@ -26,7 +26,7 @@ class Reaper:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         assert process.stdin
         self._pipe = process.stdin
-        weakref.finalize(self, _end, process)
+        weakref.finalize(self, process.communicate)  # closes the pipe
 
     def watch(self, group: int) -> None:
         """Has a process group killed if this process dies before `release`."""
@@ -40,10 +40,6 @@ class Reaper:
         with contextlib.suppress(BrokenPipeError):  # the reaper was killed
             self._pipe.write(line.encode())
             self._pipe.flush()
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.communicate()  # closes the pipe
 
 
 def main() -> None:

@@ -29,11 +29,6 @@ _RAW_OPS = tuple(f"tensorflow._api.v2{version}.raw_ops"
                  for version in ("", ".compat.v1", ".compat.v2"))
 
 
-def _raw(name: str) -> str:
-    """Returns the name of an op in `tf.raw_ops`."""
-    return name.title().replace("_", "")
-
-
 def _estimator(module: str, version: str) -> Patch:
     return Patch(module, "estimator", f"{ESTIMATOR_API}.{version}.estimator",
                  "removed in TensorFlow 2.16; tensorflow_estimator still has it", is_module=True)
@@ -258,7 +253,8 @@ TPU_SYSTEM = (
       for name in ("call_computation", "inference_on_tpu")
       for module in ("tensorflow_estimator.python.estimator.tpu.tpu_estimator",
                      "tensorflow.python.tpu.tpu_estimator")),
-    *(_stub(module, _raw(name) if module.endswith("raw_ops") else name, f"tpu_feeds:{name}",
+    *(_stub(module, name.title().replace("_", "") if module.endswith("raw_ops") else name,
+            f"tpu_feeds:{name}",
             "has no kernel without a TPU; the feeds of this machine are channels")
       for module in ("tensorflow.python.tpu.ops.tpu_ops", *_RAW_OPS)
       for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",

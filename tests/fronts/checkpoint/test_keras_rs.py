@@ -149,8 +149,8 @@ def subclassed(new_layer):
     (True, "2 tables with the name 'subclassed/embeddings'. Keras 3 gives the variables of a "
            "subclassed model the same name"),
     (False, "no tables of a compiled Keras model")])
-def test_models_that_hide_their_tables_are_refused_with_the_way_out(is_compiled, sentence,
-                                                                    tmp_path):
+def test_models_that_hide_their_tables_are_refused_with_the_fix(is_compiled, sentence,
+                                                                tmp_path):
     model = subclassed(distributed_embedding)
     if is_compiled:
         model.compile(keras.optimizers.Adagrad(0.1))

@@ -20,14 +20,14 @@ def test_size_that_is_no_positive_int_raises(argument, value):
         TableConfig(**{"vocabulary_size": 10, "dimension": 4, argument: value})
 
 
-def test_learning_rate_key_of_release_1_15_names_the_way_out():
+def test_learning_rate_key_of_release_1_15_names_the_fix():
     with pytest.raises(TypeError, match="`learning_rate_key` must be replaced by "
                                         "`learning_rate_fn`, a function of the global step, "
                                         "got 'slow'"):
         TableConfig(10, 4, learning_rate_key="slow")
 
 
-def test_learning_rate_key_of_release_1_15_in_its_position_names_the_way_out():
+def test_learning_rate_key_of_release_1_15_in_its_position_names_the_fix():
     with pytest.raises(ValueError, match="`learning_rate_fn` must be a function of the global "
                                          "step or None, got 'slow'. Release 1.15"):
         TableConfig(10, 4, None, "mean", False, None, "slow")

@@ -25,7 +25,7 @@ def test_the_same_settings_pass(tmp_path):
     assert kept[0] == kept[1] != []
 
 
-def test_other_settings_name_the_option_and_the_way_out(tmp_path):
+def test_other_settings_name_the_option_and_the_fix(tmp_path):
     keep_settings(tmp_path, {"examples": 100, "seed": 1})
     sentence = rf"`--seed` must be 1, with which {tmp_path} was created, got 2. Or choose another"
     with pytest.raises(ValueError, match=sentence):

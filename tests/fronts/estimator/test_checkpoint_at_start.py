@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.fronts.estimator.test_asynchronous_saving import EVERY, MODEL, files_of, train
 from tpu_estimator_embedding.checkpoint.async_saver_hook import SaverHook
-from tpu_estimator_embedding.estimator.hooks import saving_choice
+from tpu_estimator_embedding.estimator.hooks import training_hooks
 
 ASYNC = pytest.mark.parametrize("async_checkpoints", [False, True])
 
@@ -110,13 +110,13 @@ def test_a_hook_of_the_program(tmp_path, async_checkpoints, logged):
 
 
 def test_the_command_line_chooses_what_a_program_does_not_give(monkeypatch):
-    assert saving_choice.chosen(None, None) == (False, True)
-    assert saving_choice.chosen(None, None).is_tensorflows
+    assert training_hooks.saving_choice(None, None) == (False, True)
+    assert training_hooks.saving_choice(None, None).is_tensorflows
     monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_AT_START", "0")
-    assert saving_choice.chosen(None, None) == (False, False)
-    assert saving_choice.chosen(True, True) == (True, True)
+    assert training_hooks.saving_choice(None, None) == (False, False)
+    assert training_hooks.saving_choice(True, True) == (True, True)
     with pytest.raises(ValueError, match="`checkpoint_at_start` must be one of "):
-        saving_choice.chosen(None, "False")
+        training_hooks.saving_choice(None, "False")
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.fronts.estimator import counting
 from tests.fronts.estimator.counting import TPUEstimatorSpec
-from tpu_estimator_embedding.estimator.ready_ops import add_ready_ops
+from tpu_estimator_embedding.estimator.step_session import add_ready_ops
 
 
 def test_reports_of_readiness_name_what_is_not_initialized():

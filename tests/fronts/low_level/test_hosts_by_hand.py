@@ -9,8 +9,8 @@ from tensorflow.python.tpu.ops import tpu_ops
 import tpu_estimator_embedding
 from tests.fronts.low_level.hand_driven_program import FEATURES, HandDriven
 from tests.fronts.low_level.test_hand_driven import BATCH, RULES, Reference, new_batches, new_tables
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.channels import channel
-from tpu_estimator_embedding.compat.stubs import tpu_cores
 
 tpu_estimator_embedding.install()
 
@@ -81,8 +81,8 @@ class Hosts(HandDriven):
 @pytest.mark.slow
 @pytest.mark.parametrize("cores, hosts", [(4, 1), (4, 2), (8, 2), (8, 4)])
 def test_replicas_of_every_host_train_as_numpy(cores, hosts, monkeypatch):
-    monkeypatch.setenv(tpu_cores.VARIABLE, str(cores))
-    monkeypatch.setenv(tpu_cores.HOSTS_VARIABLE, str(hosts))
+    monkeypatch.setenv(settings.CORES.variable, str(cores))
+    monkeypatch.setenv(settings.HOSTS.variable, str(hosts))
     program = Hosts(new_tables(), RULES["SGD"][0], cores, BATCH, num_hosts=hosts)
     reference = Reference("SGD", cores)
     for call, expect in ((program.train, reference.train), (program.evaluate, reference.predict)):

@@ -23,7 +23,7 @@ from tests.fronts.low_level.ops_only_program import (
 from tests.spec import oracle
 from tests.spec.optimizer_cases import CASES
 from tpu_estimator_embedding import settings
-from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_system
 
 tpu_estimator_embedding.install()
 
@@ -37,7 +37,7 @@ TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 def a_machine_without_a_tpu(monkeypatch):
     monkeypatch.setattr(tpu_system, "_answered", set())
     monkeypatch.delenv(settings.HOSTS.variable, raising=False)
-    monkeypatch.setenv(tpu_cores.VARIABLE, "1")  # ops on the hosts of a TPU run here
+    monkeypatch.setenv(settings.CORES.variable, "1")  # ops on the hosts of a TPU run here
 
 
 def random_batch(rng, size):

@@ -3,8 +3,8 @@
 
 import pytest
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.compat import patch
-from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.runtime import doctor, environment, patch_list
 from tpu_estimator_embedding.runtime.environment import Diagnosis
 
@@ -25,10 +25,11 @@ def test_every_module_patched_has_a_line(findings):
 
 
 def test_bad_choice_of_kernels_is_wrong(findings, monkeypatch):
-    monkeypatch.setenv(load.VARIABLE, "fast")
+    monkeypatch.setenv(settings.KERNELS.variable, "fast")
     report, is_well = doctor.examine()
     assert not is_well
-    assert f"-> `{load.VARIABLE}` must be one of 'native', 'tf', 'off', got 'fast'." in report
+    assert (f"-> `{settings.KERNELS.variable}` must be one of 'native', 'tf', 'off', got "
+            "'fast'.") in report
 
 
 def test_what_is_needed_is_reported_and_nothing_is_patched(findings, monkeypatch):

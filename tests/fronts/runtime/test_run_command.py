@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tpu_estimator_embedding import settings
-from tpu_estimator_embedding.estimator.hooks import saving_choice
+from tpu_estimator_embedding.estimator.hooks import training_hooks
 from tpu_estimator_embedding.runtime import program_runner, run_command
 
 
@@ -32,7 +32,7 @@ def test_saving_is_chosen_from_outside(monkeypatch):
     for variable in (settings.ASYNC_CHECKPOINTS.variable, settings.CHECKPOINT_AT_START.variable):
         monkeypatch.setenv(variable, "")
     monkeypatch.setattr(program_runner, "run_file",
-                        lambda *_: seen.append(tuple(saving_choice.chosen(None, None))))
+                        lambda *_: seen.append(tuple(training_hooks.saving_choice(None, None))))
     for options in ((), ("--no-checkpoint-at-start",), ("--async-checkpoints",)):
         assert run_command.run(parse(*options, "train.py")) == 0
     assert seen == [(False, True), (False, False), (True, False)]

@@ -17,7 +17,7 @@ def calls_of_warn(path: pathlib.Path) -> Iterator[ast.Call]:
     """Yields the calls of `warnings.warn` with a text, and of functions that pass theirs on."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if (isinstance(node, ast.Call) and ast.unparse(node.func) in (
-                "warnings.warn", "_warn_once") and not isinstance(node.args[0], ast.Name)):
+                "warnings.warn", "warn_once") and not isinstance(node.args[0], ast.Name)):
             yield node
 
 

@@ -226,6 +226,6 @@ def test_variables_are_not_shared_where_rows_would_be_written_twice(case):
                                  slots={"accumulators": given.parts})
         engine, ids = sharing((Adagrad(), given), (Adagrad(), swapped))
     before = given.parts[0].numpy()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must be a variable of its own"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be a separate variable"):
         update_both(engine, ids)
     np.testing.assert_array_equal(given.parts[0], before)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.kernel_choice import found_compiler
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.kernels import compiler, library, load, tensorflow_build, units
 
 SOURCE = """
@@ -24,7 +25,7 @@ def sources(tmp_path, monkeypatch, request):
     monkeypatch.setattr(units, "SOURCES", directory)
     monkeypatch.setattr(library, "INSTALLED", tmp_path / "lib")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv(load.VARIABLE, raising=False)
+    monkeypatch.delenv(settings.KERNELS.variable, raising=False)
     load._kernels.cache_clear()
     yield directory
     load._kernels.cache_clear()  # what the next test finds is no longer this library

@@ -28,16 +28,17 @@ def test_compiled_rules_are_known_by_name(sources):
 
 @pytest.mark.parametrize("value", ["tf", "off"])
 def test_tensorflows_ops_are_chosen_by_hand(sources, monkeypatch, capfd, value):
-    monkeypatch.setenv(load.VARIABLE, value)
+    monkeypatch.setenv(settings.KERNELS.variable, value)
     assert load.kernels() == load.Kernels(None, "TF ops")
     assert capfd.readouterr().err == ""
     assert not library.cache().exists()
 
 
 def test_bad_choice_names_the_choices(sources, monkeypatch):
-    monkeypatch.setenv(load.VARIABLE, "fast")
-    with pytest.raises(ValueError, match=f"`{load.VARIABLE}` must be one of 'native', 'tf', "
-                                         "'off', got 'fast'. Unset it"):
+    monkeypatch.setenv(settings.KERNELS.variable, "fast")
+    with pytest.raises(ValueError, match=(
+            f"`{settings.KERNELS.variable}` must be one of 'native', 'tf', 'off', got 'fast'. "
+            "Unset it")):
         load.native_ops()
 
 
@@ -51,7 +52,7 @@ def test_without_compiler_one_line_says_how_to_get_kernels(sources, no_compiler,
 
 
 def test_native_without_compiler_is_an_error(sources, no_compiler, monkeypatch):
-    monkeypatch.setenv(load.VARIABLE, "native")
+    monkeypatch.setenv(settings.KERNELS.variable, "native")
     with pytest.raises(RuntimeError, match=r"requires the native kernels, which could not be found "
                                            r"or compiled: no C\+\+17 compiler .* or unset it"):
         load.native_ops()
@@ -181,7 +182,7 @@ def test_relative_cache_directory_is_ignored(monkeypatch):
     (settings.SIMD.variable, "avx2",
      "an instruction set of this machine, the best of which is 'baseline'"),
     (settings.HUGE_PAGES.variable, "never", "one of 'on', 'off'")])
-def test_bad_settings_are_errors_and_say_the_way_out(sources, monkeypatch, variable, value, rule):
+def test_bad_settings_are_errors_and_say_the_fix(sources, monkeypatch, variable, value, rule):
     monkeypatch.setenv(variable, value)
     with pytest.raises(ValueError, match=f"`{variable}` must be {rule}, got '{value}'. Unset it"):
         load.native_ops()

@@ -22,21 +22,15 @@ from tensorflow.core.protobuf.tpu import topology_pb2
 
 from tpu_estimator_embedding import checks, settings
 
-VARIABLE = settings.CORES.variable
-HOSTS_VARIABLE = settings.HOSTS.variable
-
 # The mesh of a TPU with as many cores, which upstream divides into replicas of several cores.
 _MESHES = {1: (1, 1, 1, 1), 2: (1, 1, 1, 2), 4: (1, 2, 1, 2), 8: (2, 2, 1, 2), 16: (4, 2, 1, 2),
            32: (4, 4, 1, 2), 64: (8, 4, 1, 2), 128: (8, 8, 1, 2), 256: (16, 8, 1, 2),
            512: (16, 16, 1, 2)}
 
-chosen = settings.num_cores
-hosts = settings.num_hosts
-
 
 def count() -> int:
     """Returns the number of cores on all hosts of the stub, without initializing devices."""
-    return chosen() or _num_devices("GPU") or _num_devices("CPU") or 1
+    return settings.num_cores() or _num_devices("GPU") or _num_devices("CPU") or 1
 
 
 def core_of(device: str, ordinal: int, *, num_cores: int | None = None,
@@ -55,7 +49,7 @@ def core_of(device: str, ordinal: int, *, num_cores: int | None = None,
     >>> core_of("/job:worker/task:1/device:CPU:0", 2, num_cores=8, num_hosts=2)
     6
     """
-    num_cores, num_hosts = num_cores or count(), num_hosts or hosts()
+    num_cores, num_hosts = num_cores or count(), num_hosts or settings.num_hosts()
     per_host = num_cores // num_hosts
     place = tf.DeviceSpec.from_string(device)
     task = place.task or 0
@@ -63,10 +57,12 @@ def core_of(device: str, ordinal: int, *, num_cores: int | None = None,
         ordinal = place.device_index or 0
     checks.check(task < num_hosts, f"task of device {device!r}",
                  f"less than the number of hosts, {num_hosts}", task,
-                 f"Set {HOSTS_VARIABLE}, or run --hosts, to the number of hosts of the program.")
+                 f"Set {settings.HOSTS.variable}, or run --hosts, to the number of hosts of the "
+                 "program.")
     checks.check(0 <= ordinal < per_host, "device_ordinal",
                  f"in [0, {per_host}), the cores of a host", ordinal,
-                 f"Set {VARIABLE}, or run --cores, to the number of cores on all hosts.")
+                 f"Set {settings.CORES.variable}, or run --cores, to the number of cores on all "
+                 "hosts.")
     return task * per_host + ordinal
 
 
@@ -84,7 +80,7 @@ def devices(cores: int) -> list[str]:
         raise RuntimeError(
             f"{cores} cores need as many devices, but TensorFlow has initialized {len(found)} "
             f"{kind}. Create the strategy before anything else uses TensorFlow, or set "
-            f"{VARIABLE}={len(found)}.")
+            f"{settings.CORES.variable}={len(found)}.")
     return found[:cores]
 
 

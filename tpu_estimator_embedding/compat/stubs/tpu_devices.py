@@ -19,7 +19,8 @@ from tensorflow.python.client import session
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import function
 
-from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
+from tpu_estimator_embedding import settings
+from tpu_estimator_embedding.compat.stubs import tpu_system
 
 _tensorflow_extend = session.BaseSession._extend_graph
 _tensorflow_function = atomic_function.from_func_graph
@@ -109,7 +110,7 @@ def _place_new(graph: tf.Graph) -> None:
 
 def _stands_in() -> bool:
     """Whether this machine stands in for a TPU, and no cluster has the devices of the program."""
-    is_asked_for = tpu_system.is_logged() or tpu_cores.chosen() is not None
+    is_asked_for = tpu_system.is_logged() or settings.num_cores() is not None
     return (is_asked_for and "cluster" not in os.environ.get("TF_CONFIG", "")
             and not tpu_system.is_present())
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.tpu.ops import tpu_ops
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.channels.channel import Channel
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.ops import replica_graphs
@@ -165,14 +165,14 @@ def core_named(device_ordinal: int) -> int:
         raise TypeError(f"`device_ordinal` must be an int, got {device_ordinal!r}. Make one op for "
                         "each core.")
     device = tf.no_op(name="core").device
-    num_cores = tpu_cores.chosen() or 1
-    if device_ordinal == -1 and "TPU" not in device and num_cores > tpu_cores.hosts():
+    num_cores = settings.num_cores() or 1
+    if device_ordinal == -1 and "TPU" not in device and num_cores > settings.num_hosts():
         raise ValueError(
             "`device_ordinal` must be the number of a core on its host where the op is not on a "
             f"TPU, got -1 with {num_cores} cores. Pass device_ordinal, or the "
             "tpu_ordinal_function of an InfeedQueue.")
     device_ordinal = 0 if device_ordinal == -1 and "TPU" not in device else device_ordinal
-    if tpu_cores.chosen() or tpu_cores.hosts() > 1 or device_ordinal == -1:
+    if settings.num_cores() or settings.num_hosts() > 1 or device_ordinal == -1:
         return tpu_cores.core_of(device, device_ordinal)
     # As many cores as the program has replicas, on one host.
     checks.check(device_ordinal >= 0, "device_ordinal", "the number of a core", device_ordinal)

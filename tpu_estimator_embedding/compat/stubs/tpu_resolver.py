@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 
 _Resolver = tf.distribute.cluster_resolver.TPUClusterResolver
@@ -50,7 +51,7 @@ def num_accelerators(self: Resolver, task_type: str | None = None, task_id: int 
                      config_proto: tf.compat.v1.ConfigProto | None = None) -> dict[str, int]:
     """Returns device type -> number of cores on each host."""
     if tpu_system.is_this_machine(self):
-        return {"TPU": tpu_cores.count() // tpu_cores.hosts()}
+        return {"TPU": tpu_cores.count() // settings.num_hosts()}
     return _tensorflow_num_accelerators(self, task_type, task_id, config_proto)
 
 
@@ -58,7 +59,7 @@ def get_tpu_system_metadata(self: Resolver) -> tf.tpu.experimental.TPUSystemMeta
     """Returns the cores and hosts; those of this machine have its own devices."""
     found = _tensorflow_metadata(self)
     if tpu_system.is_this_machine(self):
-        cores, hosts = tpu_cores.count(), tpu_cores.hosts()
+        cores, hosts = tpu_cores.count(), settings.num_hosts()
         return found._replace(num_cores=cores, num_hosts=hosts,
                               num_of_cores_per_host=cores // hosts)
     return found
@@ -67,7 +68,7 @@ def get_tpu_system_metadata(self: Resolver) -> tf.tpu.experimental.TPUSystemMeta
 def cluster_spec(self: Resolver) -> tf.train.ClusterSpec:
     """Returns the cluster; for this machine, its tasks have no address."""
     if tpu_system.is_this_machine(self):
-        return _ThisProcess(self.task_type, tpu_cores.hosts())
+        return _ThisProcess(self.task_type, settings.num_hosts())
     return _tensorflow_cluster_spec(self)
 
 

@@ -12,6 +12,7 @@ from tensorflow.python.eager import remote
 from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.channels import channel
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.low_level import configured_tables
@@ -35,7 +36,7 @@ def initialize_tpu_system_impl(cluster_resolver: object = None,
     if tpu_system.is_present():
         return _tensorflow_initialize(cluster_resolver, *arguments)
     tpu_system.log_stub()
-    topology = tpu_cores.topology(tpu_cores.count(), tpu_cores.hosts())
+    topology = tpu_cores.topology(tpu_cores.count(), settings.num_hosts())
     if tf.inside_function():
         return tf.constant(topology.serialized())
     if hasattr(cluster_resolver, "set_tpu_topology"):
@@ -60,7 +61,7 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
         return _tensorflow_configure(*arguments, **named)
     tpu_system.log_stub()
     configured_tables.configure(tf.compat.as_bytes(named.get("embedding_config") or b""))
-    topology = tpu_cores.topology(tpu_cores.count(), tpu_cores.hosts())
+    topology = tpu_cores.topology(tpu_cores.count(), settings.num_hosts())
     with tf.control_dependencies(_emptied_channels("initialized")):
         return tf.constant(topology.serialized(), name=named.get("name"))
 

@@ -19,8 +19,12 @@ from tpu_estimator_embedding.engine.step import Replicas, StepGradients, Variabl
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.ops import sparse_ids
 from tpu_estimator_embedding.ops.combiners import row_scales
-from tpu_estimator_embedding.ops.gradients import RowGradients, sum_duplicates
-from tpu_estimator_embedding.ops.lookup import gather_rows, lookup
+from tpu_estimator_embedding.ops.lookup import (
+    RowGradients,
+    gather_rows,
+    lookup,
+    sum_duplicates,
+)
 from tpu_estimator_embedding.ops.sparse_ids import SparseIds
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer, clip
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
@@ -346,12 +350,10 @@ def update_rows(optimizer: RowOptimizer, table: tf.Variable, slots: Mapping[str,
     reads = [row, *slot_rows.values()]
     if not optimizer.rule.updates_untouched_rows:
         with tf.control_dependencies(reads):
-            return [_scatter(variable, ids, values) for variable, values in new_values]
+            return [tf.raw_ops.ResourceScatterUpdate(
+                resource=variable.handle, indices=ids, updates=values)
+                for variable, values in new_values]
     return _update_all_rows(optimizer, table, slots, ids, new_values, learning_rate, step)
-
-
-def _scatter(variable: tf.Variable, ids: Tensor, values: Tensor) -> tf.Operation:
-    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=values)
 
 
 def _update_all_rows(optimizer: RowOptimizer, table: tf.Variable,

@@ -122,7 +122,8 @@ class ServerSlots:
     def say_done(self, current: Tensor) -> tf.Operation:
         """Wakes up all other workers, after an update."""
         with tf.device(self._home):
-            return tf.group(*(queue.enqueue([current]) for queue in self._others()))
+            return tf.group(*(queue.enqueue([current]) for number, queue in enumerate(self._done)
+                              if number != self._workers.number))
 
     def start_life(self, life: Tensor) -> tf.Operation:
         """Starts a new life of the chief: steps that others wait for begin again."""
@@ -150,10 +151,6 @@ class ServerSlots:
                 lambda: tf.ensure_shape(
                     tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64), [2]),
                 lambda: tf.constant([_NO_STEP, _NO_STEP], tf.int64))
-
-    def _others(self) -> list[tf.queue.QueueBase]:
-        return [queue for number, queue in enumerate(self._done)
-                if number != self._workers.number]
 
     def _slot(self, worker: int, dtype: tf.DType, place: str, position: int) -> Tensor:
         with tf.control_dependencies(None):

@@ -69,7 +69,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
             host_calls: hooks that fetch the host calls.
             host_call_every_n_steps: they run in steps that are multiples of it, from 0.
             fetches_values: whether every step fetches the values that the session's run does. Then
-                the last one needs no callable of its own, if hooks fetch no others.
+                the last one needs no separate callable, if hooks fetch no others.
             is_stopping: whether to end the loop.
         """
         self._length = length
@@ -103,7 +103,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
                    ) -> tf.compat.v1.train.SessionRunArgs | None:
         """Runs all steps of a loop except the last, and fetches the host calls of the last."""
-        step = self._next_step()
+        step = int(self._read_counter()[0]) if self._needs_number else 0
         if self._length.steps != 1:
             self._run_step = self._run_step or self._new_step(run_context)
             step = self._run_all_but_last(run_context.session, self._run_step, step)
@@ -115,9 +115,6 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         """Ends the host calls."""
         for hook in self._host_calls:
             hook.end(session)
-
-    def _next_step(self) -> int:
-        return int(self._read_counter()[0]) if self._needs_number else 0
 
     def _is_call_due(self, step: int) -> bool:
         return bool(self._host_calls) and step % self._every_n_steps == 0

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks that save the checkpoints of a training in another way than TensorFlow's."""
+"""When a training saves, and the hooks that do so in another way than TensorFlow's.
+
+It can go on during a save, and leave out the one at its start. The arguments of TPUEstimator
+override the settings.
+"""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -7,9 +11,41 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.checkpoint.async_saver_hook import SaverHook
-from tpu_estimator_embedding.estimator.hooks.saving_choice import SavingChoice
+from tpu_estimator_embedding.checkpoint.program_savers import that_save
 from tpu_estimator_embedding.types import RunConfig
+
+
+class SavingChoice(NamedTuple):
+    """How a training saves.
+
+    Attributes:
+        is_asynchronous: whether steps go on while a checkpoint is written.
+        at_start: whether it saves when its session begins.
+    """
+
+    is_asynchronous: bool
+    at_start: bool
+
+    @property
+    def is_tensorflows(self) -> bool:
+        """Whether TensorFlow's own hook saves so."""
+        return self.at_start and not self.is_asynchronous
+
+
+def saving_choice(async_checkpoints: bool | None, checkpoint_at_start: bool | None) -> SavingChoice:
+    """Returns what a program gave; the defaults of its command line if it gave nothing.
+
+    Raises:
+        ValueError: if something else was given.
+    """
+    checks.check_one_of("async_checkpoints", (True, False, None), async_checkpoints)
+    checks.check_one_of("checkpoint_at_start", (True, False, None), checkpoint_at_start)
+    return SavingChoice(
+        settings.ASYNC_CHECKPOINTS.read() if async_checkpoints is None else async_checkpoints,
+        settings.CHECKPOINT_AT_START.read() if checkpoint_at_start is None
+        else checkpoint_at_start)
 
 
 class TrainingHooks(NamedTuple):
@@ -31,7 +67,7 @@ class TrainingHooks(NamedTuple):
     @property
     def savers(self) -> list[tf.compat.v1.train.CheckpointSaverHook]:
         """Those that save checkpoints."""
-        return [hook for hook in self.all if _saves(hook)]
+        return list(that_save(self.all))
 
     def in_session(self, is_chief: bool,
                    first: Sequence[tf.compat.v1.train.SessionRunHook] = ()
@@ -66,10 +102,6 @@ def with_saver_hooks(hooks: TrainingHooks, scaffold: tf.compat.v1.train.Scaffold
         hooks = hooks._replace(of_chief=[own, *hooks.of_chief])
     replaced = {id(hook): _chosen(hook, choice, thread) for hook in hooks.savers}
     return TrainingHooks(_exchanged(hooks.of_all, replaced), _exchanged(hooks.of_chief, replaced))
-
-
-def _saves(hook: tf.compat.v1.train.SessionRunHook) -> bool:
-    return isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
 
 
 def _exchanged(hooks: Sequence[tf.compat.v1.train.SessionRunHook],

@@ -27,6 +27,7 @@ from tpu_estimator_embedding.compat.upstream import tpu_context
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.ops.assertion import VALUE, assert_that
 from tpu_estimator_embedding.ops.id_checks import in_batch
+from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.ops.owned_memory import owned
 from tpu_estimator_embedding.types import Structure, Tensor
 
@@ -190,7 +191,7 @@ def _next_batches(iterator: tf.data.Iterator, count: int, counter: tf.Variable) 
     for _ in range(count):
         with tf.control_dependencies(counted):
             batch = iterator.get_next()
-        with tf.control_dependencies(_tensors(batch)):
+        with tf.control_dependencies(tensors_of(batch)):
             counted = [counter.assign_add(1, read_value=False)]
         with tf.control_dependencies(counted):
             batches.append(features_and_labels(_identity(batch)))
@@ -201,7 +202,7 @@ def _batches_that_are_left(iterator: tf.data.Iterator, count: int) -> StepBatche
     """Reads up to `count` batches; fails if there is none. The first one fills the places."""
     first = iterator.get_next()
     batches, found = [first], [tf.constant(True)]
-    with tf.control_dependencies(_tensors(first)):
+    with tf.control_dependencies(tensors_of(first)):
         read = tf.no_op()
     for _ in range(count - 1):
         with tf.control_dependencies([read]):
@@ -228,7 +229,7 @@ def _split_or_whole_batch(iterator: tf.data.Iterator, num_replicas: int,
             [_NOT_DIVISIBLE.format(num_replicas), size, "samples before the end of the input."])
 
     is_split = tf.equal(size % num_replicas, 0)
-    with tf.control_dependencies(_tensors(batch)):
+    with tf.control_dependencies(tensors_of(batch)):
         guard = tf.cond(is_split, tf.no_op, check_end)
     with tf.control_dependencies([guard]):
         features, labels = _identity((features, labels))
@@ -245,16 +246,12 @@ def _one_of(condition: Tensor, then: Callable[[], Structure],
 
     def tensors(make: Callable[[], Structure]) -> list[Tensor]:
         structures.append(make())
-        return [tf.identity(leaf) for leaf in _tensors(structures[-1])]
+        return [tf.identity(leaf) for leaf in tensors_of(structures[-1])]
 
-    chosen = iter(tf.compat.v1.cond(condition, lambda: tensors(then), lambda: tensors(otherwise),
-                                    strict=True))
-    leaves = tf.nest.flatten(structures[0], expand_composites=True)
-    chosen = iter([_with_common_shape(*three) for three in zip(
-        chosen, *map(_tensors, structures), strict=True)])
-    return tf.nest.pack_sequence_as(
-        structures[0], [next(chosen) if tf.is_tensor(leaf) else leaf for leaf in leaves],
-        expand_composites=True)
+    chosen = tf.compat.v1.cond(condition, lambda: tensors(then), lambda: tensors(otherwise),
+                               strict=True)
+    return with_tensors(structures[0], [_with_common_shape(*three) for three in zip(
+        chosen, *map(tensors_of, structures), strict=True)])
 
 
 def _with_common_shape(chosen: Tensor, *choices: Tensor) -> Tensor:
@@ -271,11 +268,11 @@ def _next_divisible_batch(iterator: tf.data.Iterator, num_replicas: int, counter
     size = _batch_size(*features_and_labels(batch), embedding_keys, batch_axis)
 
     def read_on() -> tf.Operation:
-        with tf.control_dependencies(_tensors(iterator.get_next())):  # fails at the end
+        with tf.control_dependencies(tensors_of(iterator.get_next())):  # fails at the end
             return tf.debugging.Assert(False, [
                 _NOT_DIVISIBLE.format(num_replicas), size, "samples before the end of the input."])
 
-    with tf.control_dependencies(_tensors(batch)):
+    with tf.control_dependencies(tensors_of(batch)):
         counted = counter.assign_add(1, read_value=False)
     with tf.control_dependencies([counted]):
         guard = tf.cond(tf.equal(size % num_replicas, 0), tf.no_op, read_on)
@@ -307,11 +304,6 @@ def _batch_size(features: Structure, labels: Structure, embedding_keys: Iterable
     if isinstance(first, tf.RaggedTensor):
         return first.nrows(out_type=tf.int64)
     return tf.shape(first, out_type=tf.int64)[axis]
-
-
-def _tensors(batch: Structure) -> list[Tensor]:
-    return [leaf for leaf in tf.nest.flatten(batch, expand_composites=True)
-            if tf.is_tensor(leaf)]
 
 
 def _identity(batch: Structure) -> Structure:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, settings
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.stubs import tpu_cores
 from tpu_estimator_embedding.compat.upstream import model_fn, tpu_context
@@ -41,7 +41,7 @@ class MachineContext(tpu_context._InternalTPUContext):
         of_replica = self._config.tpu_config.num_cores_per_replica or 1
         if not self._has_replicas():
             return of_replica
-        if cores := tpu_cores.chosen():
+        if cores := settings.num_cores():
             return cores
         replicas = self._config.tpu_config.num_shards or max(1, tpu_cores.count() // of_replica)
         return replicas * of_replica
@@ -95,14 +95,14 @@ def check_config(config: object) -> None:
                           config.tpu_config, "It is the first argument of RunConfig. Pass other "
                           "arguments by name, as in RunConfig(model_dir=...).")
         return
-    way_out = "Pass tf.compat.v1.estimator.tpu.RunConfig(...)."
+    fix = "Pass tf.compat.v1.estimator.tpu.RunConfig(...)."
     if isinstance(config, upstream.run_config.RunConfig):
-        way_out = ("That is tf.estimator.RunConfig, for an ordinary Estimator. Pass tf.compat.v1."
-                   "estimator.tpu.RunConfig(...), which takes the same arguments and `tpu_config`.")
+        fix = ("That is tf.estimator.RunConfig, for an ordinary Estimator. Pass tf.compat.v1."
+               "estimator.tpu.RunConfig(...), which takes the same arguments and `tpu_config`.")
     elif isinstance(config, type) and issubclass(config, upstream.tpu_config.RunConfig):
-        way_out = "Pass an object, not the class: RunConfig(...)."
+        fix = "Pass an object, not the class: RunConfig(...)."
     raise ValueError(f"`config` must be provided with type `tpu_config.RunConfig`, got {config!r}. "
-                     f"{way_out}")
+                     f"{fix}")
 
 
 def check_can_honour(config: RunConfig | None) -> None:

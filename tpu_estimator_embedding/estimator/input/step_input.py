@@ -98,17 +98,17 @@ def to_step_input(plan: EmbeddingPlan, batches: Sequence[Batch], *, training: bo
 
 def _check_alike(first: ReplicaInput, replica: ReplicaInput, index: int) -> None:
     """Checks that the model of the first replica is that of another, too."""
-    way_out = (f"Replica {index} must get features and labels of the same structure, dtypes and "
-               "shapes as replica 0: return the same from every call of input_fn.")
+    fix = (f"Replica {index} must get features and labels of the same structure, dtypes and "
+           "shapes as replica 0: return the same from every call of input_fn.")
     try:
         tf.nest.assert_same_structure(first, replica, expand_composites=True)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{error}\n\n{way_out}") from None  # TensorFlow's sentence comes first
+        raise type(error)(f"{error}\n\n{fix}") from None  # TensorFlow's sentence comes first
     for (path, one), other in zip(
             nest.flatten_with_joined_string_paths(first, expand_composites=True),
             tf.nest.flatten(replica, expand_composites=True), strict=True):
         checks.check(_kind(one) == _kind(other), path, f"{_kind(one)} in every replica",
-                     _kind(other), way_out)
+                     _kind(other), fix)
 
 
 def _kind(leaf: Any) -> object:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of input pipelines, in a unit of their own: the two units compile at the same time.
+// The ops of input pipelines, in a separate unit: the two units compile at the same time.
 #include "parse_examples_definition.h"
 #include "parse_examples_op.h"
 #include "record_batches_definition.h"

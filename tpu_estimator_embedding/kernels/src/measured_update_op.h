@@ -45,7 +45,7 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
     TF_RETURN_IF_ERROR(marks->Lock(context, inputs));
     for (size_t i = 0; i < tasks.size(); ++i) {
       if (marks->first(i) != static_cast<int>(i)) {
-        return absl::InvalidArgumentError("The marks of every table must be a variable of its own.");
+        return absl::InvalidArgumentError("The marks of every table must be a separate variable.");
       }
       const tensorflow::Tensor& tensor = marks->tensor(i);
       if (tensor.dtype() != tensorflow::DT_BOOL ||

@@ -48,7 +48,7 @@ class ParseExamplesOp : public tensorflow::OpKernel {
     const bool is_valid = std::all_of(blocks.begin(), blocks.end(),
                                       [](const ParsedBlock& block) { return block.is_valid; });
     TF_RETURN_IF_ERROR(SetValid(context, is_valid));
-    if (!is_valid) return ParsedOutputs(attributes_, {}, 0).Allocate(context);  // nobody reads them
+    if (!is_valid) return ParsedOutputs(attributes_, {}, 0).Allocate(context);  // not read
     ParsedOutputs outputs(attributes_, blocks, batch_size);
     TF_RETURN_IF_ERROR(outputs.Allocate(context));
     return ParallelFor(context, blocks.size(), [&](int64_t i) {

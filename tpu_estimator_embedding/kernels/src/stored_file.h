@@ -70,7 +70,7 @@ class StoredFile {
     return "";
   }
 
-  // Returns whether somebody wrote to the file since it was opened, empty if nobody did.
+  // Returns the error of a file that was written to since it was opened, else an empty text.
   std::string Check() const {
     Identity now;
     if (!Identify(descriptor_, &now)) return path_ + " unreadable (" + std::strerror(errno) + ")";

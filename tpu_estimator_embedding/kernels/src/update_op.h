@@ -192,7 +192,7 @@ class UpdateOp : public tensorflow::OpKernel {
         if (variables.first(variable) == variable) continue;
         if (use.slot != first.slot || !use.is_of_rows_with_ids || !first.is_of_rows_with_ids) {
           return absl::InvalidArgumentError(
-              "Every table and slot must be a variable of its own, except those of a stack.");
+              "Every table and slot must be a separate variable, except those of a stack.");
         }
       }
     }

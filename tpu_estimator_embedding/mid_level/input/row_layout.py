@@ -33,7 +33,8 @@ class RowLayout:
     @property
     def batch_size(self) -> int:
         """The batch size of the engine."""
-        return math.gcd(*(_samples(shape) for shape in self.shapes.values()))
+        return math.gcd(*(_num_rows(shape) if shape.is_stated else shape.dims[0] or 0
+                          for shape in self.shapes.values()))
 
     @property
     def rows_per_sample(self) -> dict[str, int]:
@@ -96,10 +97,6 @@ def _common_batch_size(shapes: Mapping[str, OutputShape]) -> int | None:
     known = {shape.dims[0] for shape in shapes.values()
              if not shape.is_stated and shape.dims[0] is not None}
     return known.pop() if len(known) == 1 else None
-
-
-def _samples(shape: OutputShape) -> int:
-    return _num_rows(shape) if shape.is_stated else shape.dims[0] or 0
 
 
 def _num_rows(shape: OutputShape) -> int:

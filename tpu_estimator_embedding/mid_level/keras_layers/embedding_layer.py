@@ -33,9 +33,8 @@ from tpu_estimator_embedding.mid_level.config.optimizer import TableOptimizer
 from tpu_estimator_embedding.mid_level.config.structure import named_features, own_configs
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
-    features_from_dict,
+    arguments_from_dict,
     features_to_dict,
-    optimizer_from_dict,
     optimizer_to_dict,
 )
 from tpu_estimator_embedding.mid_level.keras_layers.layer_input import with_batch
@@ -274,8 +273,7 @@ class _EmbeddingLayer(_Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Returns a layer with the arguments that `get_config` returned."""
-        return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
-                      "optimizer": optimizer_from_dict(config["optimizer"])})
+        return cls(**arguments_from_dict(config))
 
     @not_converted  # Keras converts `call` and the functions it calls
     def _lookup(self, features: Structure, weights: Structure,

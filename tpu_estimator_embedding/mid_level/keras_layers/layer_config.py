@@ -53,10 +53,16 @@ def features_to_dict(feature_config: Structure) -> dict[str, Any]:
             "tables": [_table_to_dict(table) for table in tables]}
 
 
-def features_from_dict(config: dict[str, Any]) -> Structure:
+def arguments_from_dict(config: dict[str, Any]) -> dict[str, Any]:
+    """Converts what `get_config` of a layer returned to arguments of its constructor."""
+    return {**config, "feature_config": _features_from_dict(config["feature_config"]),
+            "optimizer": _optimizer_from_dict(config["optimizer"])}
+
+
+def _features_from_dict(config: dict[str, Any]) -> Structure:
     """Converts the result of `features_to_dict` back to a structure of FeatureConfigs."""
     tables = [TableConfig(**{
-        **table, "optimizer": optimizer_from_dict(table["optimizer"]),
+        **table, "optimizer": _optimizer_from_dict(table["optimizer"]),
         "initializer": _table_initializer(table),
         "quantization_config": table["quantization_config"] and QuantizationConfig(
             **table["quantization_config"])}) for table in config["tables"]]
@@ -93,7 +99,7 @@ def optimizer_to_dict(optimizer: LayerOptimizer) -> dict[str, object] | str | No
     return {"class": kind, **settings}
 
 
-def optimizer_from_dict(config: dict[str, Any] | str | None) -> TableOptimizer | str | None:
+def _optimizer_from_dict(config: dict[str, Any] | str | None) -> TableOptimizer | str | None:
     """Converts the result of `optimizer_to_dict` back to an optimizer."""
     if not isinstance(config, dict):
         return config

@@ -24,7 +24,7 @@ class _Keras(NamedTuple):
         calls: the module that knows which of its layers are being called.
         is_calling: whether one of them is.
         inputs: the module of the symbolic inputs of its functional models.
-        way_out: what a program does that has a model of it, and layers of another.
+        fix: what a program does that has a model of it, and layers of another.
     """
 
     name: str
@@ -32,7 +32,7 @@ class _Keras(NamedTuple):
     calls: str
     is_calling: Callable[[ModuleType], bool]
     inputs: str
-    way_out: str
+    fix: str
 
 
 def _keras_2_is_calling(calls: ModuleType) -> bool:
@@ -70,4 +70,4 @@ def check_keras_of_model(layer: object, inputs: object) -> None:
         [name] = [keras.name for keras in _ALL if keras.layers in own]
         raise ValueError(
             f"{type(layer).__name__} must be called by a model of the same Keras, got a layer of "
-            f"{name} in a model of {other.name}, which would not save its tables. {other.way_out}")
+            f"{name} in a model of {other.name}, which would not save its tables. {other.fix}")

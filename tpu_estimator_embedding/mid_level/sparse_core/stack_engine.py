@@ -120,8 +120,9 @@ class StackEngine:
             functools.partial(_to_replicas, name, formats[name])) for name in stacks.stacks}
 
         def of_features(name: str, plan: EmbeddingPlan) -> ExportableEmbedding:
-            return ExportableEmbedding(plan, variables_of_tables(plan, tables[name]), functions,
-                                       _features_to_replicas)
+            return ExportableEmbedding(
+                plan, variables_of_tables(plan, tables[name]), functions,
+                lambda inputs: [(datas, tf.constant(1, tf.int64)) for datas in inputs])
 
         # Delayed and measured updates know whole stacks only.
         self._of_stack_features = {name: of_features(name, stacks.feature_plan_of(name))
@@ -152,7 +153,9 @@ class StackEngine:
         prepared: dict[str, tuple[Tensor, ...]] = {}
         for name, stack in self._of_features.items():
             with tf.control_dependencies(self._applied(name) if is_sequential() else []):
-                found, ids = stack.lookup([_of_plan(stack, datas)], training=self._prepares)
+                found, ids = stack.lookup([{feature.name: datas[feature.name]
+                                            for feature in stack.engine.plan.features}],
+                                          training=self._prepares)
             stacked |= found
             prepared[name] = native_tensors(ids) if self._prepares else ()
         with tf.control_dependencies(list(stacked.values())):
@@ -311,16 +314,8 @@ def _to_replicas(name: str, csr: CsrFormat, inputs: Sequence[Inputs]) -> Replica
             for of_replica in inputs]
 
 
-def _features_to_replicas(inputs: Sequence[EnqueueDatas]) -> Replicas:
-    return [(datas, tf.constant(1, tf.int64)) for datas in inputs]
-
-
 def _tables_of(stack: ExportableEmbedding) -> tuple[str, ...]:
     return tuple(table.name for table in stack.engine.plan.tables)
-
-
-def _of_plan(stack: ExportableEmbedding, datas: EnqueueDatas) -> EnqueueDatas:
-    return {feature.name: datas[feature.name] for feature in stack.engine.plan.features}
 
 
 def _identity(nest: Structure) -> Structure:

@@ -12,15 +12,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib.abc
+import importlib.util
 import random
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch, patch_table
-from tpu_estimator_embedding.migration.verify.after_import import after_import
 from tpu_estimator_embedding.migration.verify.estimator_run import SEED, EstimatorRun
 from tpu_estimator_embedding.migration.verify.keras3_run import RUNTIME, Keras3Run
 from tpu_estimator_embedding.migration.verify.recording import RecordingSettings, TrainedError
@@ -80,7 +84,7 @@ def _set_up(settings: RecordingSettings, runs: _Runs, stack: contextlib.ExitStac
         ProgramSetup(settings.is_tf1)()
     for row in patch_table.SAVERS:  # its checkpoints record table layouts
         patch.apply(row)
-    stack.enter_context(after_import(
+    stack.enter_context(_after_import(
         _ESTIMATOR, lambda: stack.enter_context(runs.estimator.following())))
     if runs.tf2 and runs.keras3:
         _follow_tf2(runs.tf2, runs.keras3, stack, of_tf2)
@@ -95,10 +99,51 @@ def _follow_tf2(tf2: TF2Run, keras3: Keras3Run, stack: contextlib.ExitStack,
 
     tf.random.set_seed(SEED)
     of_tf2.enter_context(tf2.following())
-    stack.enter_context(after_import(RUNTIME, watch_keras3))
+    stack.enter_context(_after_import(RUNTIME, watch_keras3))
     for module in tf2.trainers:
-        stack.enter_context(after_import(module, functools.partial(
+        stack.enter_context(_after_import(module, functools.partial(
             lambda name: stack.enter_context(tf2.watch_trainer(name)), module)))
+
+
+@contextlib.contextmanager
+def _after_import(name: str, function: Callable[[], None]) -> Iterator[None]:
+    """Calls a function now if the module is imported, otherwise when it is.
+
+    Importing it earlier than the program does may have effects: tensorflow_estimator, for
+    example, decides which Keras version layers use.
+    """
+    if name in sys.modules:
+        function()
+        yield
+        return
+    finder = _Finder(name, function)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # it was imported
+            sys.meta_path.remove(finder)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, function: Callable[[], None]) -> None:
+        self._name, self._function = name, function
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None,
+                  target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._function()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 def _failure(error: BaseException | None) -> str:

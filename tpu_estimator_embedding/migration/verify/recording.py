@@ -136,13 +136,9 @@ class RecordedResult:
     def load(cls, directory: pathlib.Path) -> "RecordedResult":
         """Reads what `save` wrote."""
         values: dict[str, Any] = json.loads((directory / RESULT).read_text(encoding="utf-8"))
-        values = {name: tuple(map(_tuple, value)) if isinstance(value, list) else value
-                  for name, value in values.items()}
+        values = {name: tuple(tuple(one) if isinstance(one, list) else one for one in value)
+                  if isinstance(value, list) else value for name, value in values.items()}
         return cls(**values)
-
-
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def save_activations(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray]) -> None:

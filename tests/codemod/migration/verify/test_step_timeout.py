@@ -7,11 +7,11 @@ import textwrap
 import pytest
 
 from tests.subprocesses import start
-from tpu_estimator_embedding.migration.verify.step_timeout import STATUS
+from tpu_estimator_embedding.migration.verify.tf2_run import STATUS
 
 HANG = """
     import threading
-    from tpu_estimator_embedding.migration.verify.step_timeout import StepTimeout
+    from tpu_estimator_embedding.migration.verify.tf2_run import StepTimeout
 
     def wait_for_ever():
         threading.Event().wait(60)

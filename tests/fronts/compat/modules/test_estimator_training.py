@@ -87,7 +87,7 @@ def test_two_clusters_are_refused(cluster, strategy):
             train_distribute=strategy, remote_cluster=tf.train.ClusterSpec(CLUSTER)))
 
 
-def test_running_under_the_coordinator_names_the_way_out(cluster, strategy, tmp_path):
+def test_running_under_the_coordinator_names_the_fix(cluster, strategy, tmp_path):
     config = run_config.RunConfig(str(tmp_path), train_distribute=strategy)
     model = estimator.EstimatorV2(lambda features, labels: None, config=config)
     with pytest.raises(RuntimeError, match="Estimator.train cannot use .* unset TF_CONFIG"):

@@ -29,7 +29,7 @@ def test_shutdown_hook_refuses_tpu_workers():
         hook.after_create_session(session, None)
 
 
-def test_watchdog_names_the_way_out():
+def test_watchdog_names_the_fix():
     with pytest.raises(RuntimeError, match="start_worker_watchdog needs .* TensorFlow 2.15"):
         session_support.start_worker_watchdog(None)
     session_support.stop_worker_watchdog()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.compat.stubs import tpu_cores
 
 AUTO, RING, MESH = tf.tpu.experimental.DeviceOrderMode
@@ -89,8 +90,8 @@ def test_fewer_replicas_than_cores_are_on_different_cores(replicas):
 
 
 def test_core_of_a_device_is_that_of_the_variables(monkeypatch):
-    monkeypatch.setenv(tpu_cores.VARIABLE, "16")
-    monkeypatch.setenv(tpu_cores.HOSTS_VARIABLE, "4")
+    monkeypatch.setenv(settings.CORES.variable, "16")
+    monkeypatch.setenv(settings.HOSTS.variable, "4")
     assert [tpu_cores.core_of(device, ordinal) for device, ordinal in (
         ("", 3), ("/device:CPU:0", 0), ("/job:tpu_worker/task:3", 2),
         ("/job:worker/replica:0/task:1/device:CPU:0", 1),
@@ -103,7 +104,7 @@ def test_core_of_a_device_is_that_of_the_variables(monkeypatch):
     ("/task:2", 0, r"Task of device '/task:2' must be less than the number of hosts, 2, got 2\. "
                    "Set TPU_ESTIMATOR_EMBEDDING_HOSTS, or run --hosts")])
 def test_core_that_no_host_has_is_refused(device, ordinal, sentence, monkeypatch):
-    monkeypatch.setenv(tpu_cores.VARIABLE, "4")
-    monkeypatch.setenv(tpu_cores.HOSTS_VARIABLE, "2")
+    monkeypatch.setenv(settings.CORES.variable, "4")
+    monkeypatch.setenv(settings.HOSTS.variable, "2")
     with pytest.raises(ValueError, match=sentence):
         tpu_cores.core_of(device, ordinal)

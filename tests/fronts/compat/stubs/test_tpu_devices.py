@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework import function
 
 import tpu_estimator_embedding
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 
 tpu_estimator_embedding.install()
@@ -22,15 +23,15 @@ FOREIGN = "/job:worker/replica:0/task:1/device:CPU:0"
 def a_stand_in_for_four_hosts(monkeypatch):
     monkeypatch.setattr(tpu_system, "_answered", set())
     monkeypatch.setattr(tpu_system, "_logged", [])
-    monkeypatch.setenv(tpu_cores.VARIABLE, "16")
-    monkeypatch.setenv(tpu_cores.HOSTS_VARIABLE, "4")
+    monkeypatch.setenv(settings.CORES.variable, "16")
+    monkeypatch.setenv(settings.HOSTS.variable, "4")
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
 @pytest.fixture(name="no_stand_in")
 def a_program_that_asks_for_no_tpu(monkeypatch):
-    monkeypatch.delenv(tpu_cores.VARIABLE)
-    monkeypatch.delenv(tpu_cores.HOSTS_VARIABLE)
+    monkeypatch.delenv(settings.CORES.variable)
+    monkeypatch.delenv(settings.HOSTS.variable)
 
 
 def run(fetches):

@@ -7,9 +7,9 @@ import tensorflow as tf
 from tensorflow.python.tpu.ops import tpu_ops
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding import tf_tpu
+from tpu_estimator_embedding import settings, tf_tpu
 from tpu_estimator_embedding.compat.modules import tpu_embedding as te
-from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_system
 from tpu_estimator_embedding.low_level import tpu_embedding as low_level
 from tpu_estimator_embedding.ops.assertion import sentence_of
 
@@ -28,8 +28,8 @@ FEATURES = [feature for table in ROWS.values() for feature in table]
 @pytest.fixture(autouse=True)
 def a_machine_without_a_tpu(monkeypatch):
     monkeypatch.setattr(tpu_system, "_answered", set())
-    monkeypatch.delenv(tpu_cores.HOSTS_VARIABLE, raising=False)
-    monkeypatch.setenv(tpu_cores.VARIABLE, "1")  # ops on the hosts of a TPU run here
+    monkeypatch.delenv(settings.HOSTS.variable, raising=False)
+    monkeypatch.setenv(settings.CORES.variable, "1")  # ops on the hosts of a TPU run here
 
 
 def make_engine(cores=1, hosts=1, mode=te.TRAINING, combiner="sum", **options):

@@ -17,6 +17,7 @@ from tensorflow.python.tpu import device_assignment, tpu_feed, training_loop
 from tensorflow.python.tpu.ops import tpu_ops
 
 import tpu_estimator_embedding
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.channels import channel, waits
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_feeds, tpu_runs
 from tpu_estimator_embedding.low_level import core_queue
@@ -197,7 +198,7 @@ def test_element_of_other_tensors_is_refused():
 
 
 def test_dtypes_ordinals_and_shapes_are_checked_when_the_graph_is_built(monkeypatch):
-    monkeypatch.setenv(tpu_cores.VARIABLE, "2")
+    monkeypatch.setenv(settings.CORES.variable, "2")
     with tf.Graph().as_default():
         with pytest.raises(TypeError, match="is not a supported TPU infeed type"):
             tpu_ops.infeed_dequeue(tf.string, [])
@@ -244,8 +245,8 @@ def partitioned_queue(host, assignment, dims):
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("dims", [[[2, 1], None], [[1, 2], [2]], [[1, 1], [1]]])
 def test_replicas_of_several_cores_receive_their_whole_input(hosts, dims, monkeypatch):
-    monkeypatch.setenv(tpu_cores.VARIABLE, "8")
-    monkeypatch.setenv(tpu_cores.HOSTS_VARIABLE, str(hosts))
+    monkeypatch.setenv(settings.CORES.variable, "8")
+    monkeypatch.setenv(settings.HOSTS.variable, str(hosts))
     assignment = device_assignment.DeviceAssignment.build(
         tpu_cores.topology(8, hosts), computation_shape=[1, 1, 1, 2], num_replicas=4)
     rng = np.random.default_rng(3)
@@ -281,7 +282,7 @@ def test_replicas_of_several_cores_receive_their_whole_input(hosts, dims, monkey
     ([[2, 1]], r"`input_partition_dims` must be a list of 2, one for each input, got \[\[2, 1\]\]"),
 ])
 def test_partitions_that_do_not_fit_are_refused(dims, sentence, monkeypatch):
-    monkeypatch.setenv(tpu_cores.VARIABLE, "2")
+    monkeypatch.setenv(settings.CORES.variable, "2")
     assignment = device_assignment.DeviceAssignment.build(
         tpu_cores.topology(2), computation_shape=[1, 1, 1, 2], num_replicas=1)
     with tf.Graph().as_default(), pytest.raises(ValueError, match=sentence):

@@ -12,8 +12,9 @@ from tensorflow.python.distribute.cluster_resolver import tpu_cluster_resolver
 
 import tpu_estimator_embedding
 from tests import fake_tpu
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.compat import patch
-from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_setup, tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_setup, tpu_system
 from tpu_estimator_embedding.runtime import install_table
 
 tpu_estimator_embedding.install()
@@ -90,15 +91,15 @@ def test_version_of_a_cloud_tpu_needs_no_change():
 
 @pytest.mark.parametrize("cores", ["0", "-1", "eight"])
 def test_number_of_cores_is_checked(monkeypatch, cores):
-    monkeypatch.setenv(tpu_cores.VARIABLE, cores)
+    monkeypatch.setenv(settings.CORES.variable, cores)
     with pytest.raises(ValueError, match=f"`TPU_ESTIMATOR_EMBEDDING_CORES` must be a positive .*, "
                                          f"got '{cores}'"):
         TPUClusterResolver("").num_accelerators()
 
 
 def test_hosts_are_those_of_the_variable_everywhere(monkeypatch):
-    monkeypatch.setenv(tpu_cores.VARIABLE, "16")
-    monkeypatch.setenv(tpu_cores.HOSTS_VARIABLE, "4")
+    monkeypatch.setenv(settings.CORES.variable, "16")
+    monkeypatch.setenv(settings.HOSTS.variable, "4")
     resolver = TPUClusterResolver("", job_name="tpu_worker")
     assert resolver.num_accelerators() == {"TPU": 4}
     with tf.Graph().as_default(), v1.Session() as session:

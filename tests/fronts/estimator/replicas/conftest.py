@@ -16,6 +16,6 @@ def control_flow(request):
 
 @pytest.fixture
 def session(control_flow):
-    """A session of a graph of its own, which is the default one."""
+    """A session of a new graph, which is the default one."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         yield session

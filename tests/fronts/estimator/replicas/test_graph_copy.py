@@ -113,7 +113,7 @@ def new_counter():
                            use_resource=True)
 
 
-# Besides those in the grammar of tests/programs.
+# In addition to those in the grammar of tests/programs.
 MODELS = [layers_in_a_keras_model, function_with_a_branch, gathered_variable,
           lookup_table_in_a_function, py_function, checks_before]
 

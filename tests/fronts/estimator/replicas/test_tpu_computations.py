@@ -283,7 +283,7 @@ def test_errors_begin_as_tensorflows(call, error, sentence):
         call()
 
 
-def test_sum_in_a_loop_of_tensorflow_is_refused_with_the_way_out():
+def test_sum_in_a_loop_of_tensorflow_is_refused_with_the_fix():
     with tf.Graph().as_default(), pytest.raises(
             ValueError, match="outside of .* tf.while_loop .* loop by tpu.training_loop"):
         v1.tpu.replicate(lambda x: tf.while_loop(

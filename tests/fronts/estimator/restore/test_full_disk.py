@@ -83,7 +83,7 @@ def test_save_that_fails_while_training_goes_on_is_an_error(small_disk, kind, se
     assert newest.endswith(f"-{tf.train.load_variable(newest, 'global_step')}")
 
 
-def test_export_that_fails_names_the_file_and_the_way_out(small_disk, tmp_path_factory):
+def test_export_that_fails_names_the_file_and_the_fix(small_disk, tmp_path_factory):
     def model_fn(features, labels, mode, params):
         spec = counting.model_fn(features, labels, mode, params)
         return spec._replace(export_outputs={"serving_default": tf_estimator.export.PredictOutput(

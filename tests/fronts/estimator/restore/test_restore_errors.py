@@ -132,7 +132,7 @@ def test_warm_start_from_another_vocabulary_names_the_source(is_directory, tmp_p
      "or lacks a file"),
     (lambda index, data: index.unlink(), "The passed save_path is not a valid checkpoint: {0}: its "
      "index is missing")])
-def test_damaged_checkpoint_names_the_way_out(damage, sentence, tmp_path):
+def test_damaged_checkpoint_names_the_fix(damage, sentence, tmp_path):
     estimator = train(tmp_path, 5)
     damage(tmp_path / "model.ckpt-1.index", max(tmp_path.glob("*ckpt-1.data*")))
     calls = CALLS if (tmp_path / "model.ckpt-1.index").exists() else ["train"]
@@ -156,7 +156,7 @@ def changed_byte_in(name, prefix):
 
 
 @pytest.mark.parametrize("name", ["words", "global_step"])
-def test_changed_byte_names_the_checkpoint_and_the_way_out(name, tmp_path):
+def test_changed_byte_names_the_checkpoint_and_the_fix(name, tmp_path):
     estimator = train(tmp_path, 5)
     message = changed_byte_in(name, tmp_path / "model.ckpt-1")
     for call in CALLS.values():
@@ -199,7 +199,7 @@ def test_checkpoints_that_no_state_file_names_are_named(call, content, what, tmp
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("content, sentence", [
     (b"", "Invalid checkpoint state loaded from {0}"), (b"\xff", "'utf-8' codec can't decode")])
-def test_state_file_that_tensorflow_cannot_read_names_the_way_out(
+def test_state_file_that_tensorflow_cannot_read_names_the_fix(
         content, sentence, call, tmp_path):
     estimator = train(tmp_path, 5)
     (tmp_path / "checkpoint").write_bytes(content)
@@ -221,7 +221,7 @@ READS = {"latest_checkpoint": lambda estimator: estimator.latest_checkpoint(),
 
 
 @pytest.mark.parametrize("read", READS)
-def test_reads_without_a_state_file_name_the_way_out(read, tmp_path):
+def test_reads_without_a_state_file_name_the_fix(read, tmp_path):
     estimator = train(tmp_path, 5)
     (tmp_path / "checkpoint").write_text("")
     with pytest.raises(ValueError, match=f"^Invalid checkpoint state loaded from {tmp_path}: its "
@@ -242,7 +242,7 @@ def export(estimator, directory):
     estimator.export_saved_model(str(directory), lambda: None)
 
 
-def test_export_names_what_hides_the_checkpoint_and_the_way_out(tmp_path):
+def test_export_names_what_hides_the_checkpoint_and_the_fix(tmp_path):
     estimator = counting.new_estimator(tmp_path / "model", embedding_config_spec=None)
     with pytest.raises(ValueError, match=f"^Couldn't find trained model at {tmp_path}/model. Call "
                        r"train\(\) before, or pass `checkpoint_path`.$"):

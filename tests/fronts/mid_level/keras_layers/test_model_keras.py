@@ -65,7 +65,7 @@ def test_a_functional_model_of_another_keras_is_refused(of_model, of_layer, kind
 
 
 @pytest.mark.long
-def test_a_keras_3_model_after_install_is_refused_with_the_way_out():
+def test_a_keras_3_model_after_install_is_refused_with_the_fix():
     if not HAS_KERAS_3:
         pytest.skip("needs Keras 3")
     done = run_python("""
