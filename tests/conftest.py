@@ -116,7 +116,7 @@ def forget_what_was_said_once():
 def tensorflows_own():
     """Puts TensorFlow's classes back at private paths, where an earlier test installed ours."""
     import tpu_estimator_embedding
-    from tpu_estimator_embedding.compat import patch
+    from tpu_estimator_embedding.patches import patch
     was_installed = bool(patch.originals())
     tpu_estimator_embedding.uninstall()
     yield

@@ -2,17 +2,17 @@
 """The rows of the table of patches that `install` applies after tensorflow_estimator is importable.
 
 In this order: former names of tf.estimator and of TensorFlow's tracking, tf.contrib, the TF2 API of
-TPU embeddings, servers, and what stands in for a TPU system. `compat.patch_table` has the rows that
-come before, `former_names_table` the private names that moved.
+TPU embeddings, servers, and what stands in for a TPU system. `patches.patch_table` has the rows
+that come before, `former_names_table` the private names that moved.
 """
 
 from typing import Any
 
 from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.compat.contrib import canned, contents, modules
-from tpu_estimator_embedding.compat.patch import Patch
-from tpu_estimator_embedding.compat.patch_table import ESTIMATOR_API, EXPORTED, OURS, V1_API_MODULE
 from tpu_estimator_embedding.optimizers.registry import records
+from tpu_estimator_embedding.patches.patch import Patch
+from tpu_estimator_embedding.patches.patch_table import ESTIMATOR_API, EXPORTED, OURS, V1_API_MODULE
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _V1_API = "tensorflow.compat.v1"

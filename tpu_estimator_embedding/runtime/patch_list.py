@@ -4,8 +4,8 @@
 import re
 from collections.abc import Iterable
 
-from tpu_estimator_embedding.compat import patch_table
-from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.patches import patch_table
+from tpu_estimator_embedding.patches.patch import Patch
 from tpu_estimator_embedding.runtime import install, program_setup, tf1
 
 _WIDTH = 96  # columns of a line

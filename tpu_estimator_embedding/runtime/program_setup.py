@@ -6,8 +6,8 @@ import multiprocessing.spawn
 import os
 from collections.abc import Callable
 
-from tpu_estimator_embedding.compat import patch
-from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.patches import patch
+from tpu_estimator_embedding.patches.patch import Patch
 from tpu_estimator_embedding.runtime import noise, tf1
 from tpu_estimator_embedding.runtime.quiet_start import quiet_start
 

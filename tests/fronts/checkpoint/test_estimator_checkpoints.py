@@ -8,11 +8,11 @@ import tensorflow as tf
 import tpu_estimator_embedding
 from tests.fronts.estimator import counting
 from tpu_estimator_embedding import checkpoint, mid_level
-from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import AdamParameters
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+from tpu_estimator_embedding.patches import patch
 
 pytestmark = pytest.mark.every_tensorflow
 

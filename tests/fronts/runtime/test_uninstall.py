@@ -4,13 +4,13 @@
 import pytest
 
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.compat import patch
-from tpu_estimator_embedding.compat.patch import NOTHING, Patch
+from tpu_estimator_embedding.patches import patch
+from tpu_estimator_embedding.patches.patch import NOTHING, Patch
 
 IDENTITIES = """
         import importlib, logging, os, sys
         import tensorflow as tf
-        from tpu_estimator_embedding.compat import patch
+        from tpu_estimator_embedding.patches import patch
         from tpu_estimator_embedding.runtime import patch_list
         import tpu_estimator_embedding
 

@@ -12,8 +12,8 @@ from tensorflow.python.distribute.cluster_resolver import tpu_cluster_resolver
 
 import tpu_estimator_embedding
 from tests import fake_tpu
-from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_setup, tpu_system
+from tpu_estimator_embedding.patches import patch
 from tpu_estimator_embedding.runtime import install_table
 
 tpu_estimator_embedding.install()

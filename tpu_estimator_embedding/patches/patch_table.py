@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names that must be restored before tensorflow_estimator can be imported."""
 
-from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.optimizers.registry import records
+from tpu_estimator_embedding.patches.patch import Patch
 
 OURS = "tpu_estimator_embedding"
 V1_API_MODULE = f"{OURS}.compat.modules.tpu_embedding"

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from tpu_estimator_embedding.compat import versions
-from tpu_estimator_embedding.compat.module_view import ModuleView
+from tpu_estimator_embedding import versions
+from tpu_estimator_embedding.patches.module_view import ModuleView
 
 NOTHING = "(nothing)"  # the original of a new name
 

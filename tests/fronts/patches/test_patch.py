@@ -3,8 +3,8 @@
 
 
 
-from tpu_estimator_embedding.compat import patch_table
-from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.patches import patch_table
+from tpu_estimator_embedding.patches.patch import Patch
 
 
 def test_table_has_every_name_once():
