@@ -16,7 +16,8 @@ ROWS = (
     *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPORT_NAMES,
     *patch_table.NAMES_OF_NIGHTLY, *patch_table.EXPERIMENTAL, *patch_table.V1_API,
     *patch_table.V1_ENGINE, *patch_table.SAVERS,
-    *patch_table.TPU_OPS, *patch_table.OPTIMIZERS, *install.ROWS, *tf1.table(),
+    *patch_table.TPU_OPS, *patch_table.V1_OPTIMIZERS, *patch_table.KERAS_2_OPTIMIZERS,
+    *patch_table.KERAS_3_OPTIMIZERS, *install.ROWS, *tf1.table(),
     *program_setup.TABLE)
 
 
