@@ -33,7 +33,7 @@ from setuptools.command.build import build
 
 # By its path, because nothing can import the package while it is being installed.
 VERSIONS = runpy.run_path(
-    str(pathlib.Path(__file__).parent / "tpu_estimator_embedding" / "compat" / "versions.py"))
+    str(pathlib.Path(__file__).parent / "tpu_estimator_embedding" / "versions.py"))
 OLDEST_MINOR: tuple[int, int] = VERSIONS["OLDEST_TENSORFLOW"]
 LAST_WITH_ESTIMATOR: tuple[int, int] = VERSIONS["LAST_WITH_ESTIMATOR"]
 TENSORFLOW_DISTRIBUTIONS: tuple[str, ...] = VERSIONS["TENSORFLOW_DISTRIBUTIONS"]

@@ -73,7 +73,7 @@ def while_training(workload: Workload, directory: pathlib.Path) -> Figures:
 
 def _engine_step(workload: Workload) -> Any:
     from benchmarks.baselines import engine
-    from tpu_estimator_embedding.compat import patch, patch_table
+    from tpu_estimator_embedding.patches import patch, patch_table
     for row in patch_table.SAVERS:
         patch.apply(row)
 

@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 import tpu_estimator_embedding
 from release import changelog, environment, links, site, tensorflow_headers, wheel
-from tpu_estimator_embedding.compat import versions as supported
+from tpu_estimator_embedding import versions as supported
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = "tpu_estimator_embedding"

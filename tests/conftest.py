@@ -116,8 +116,9 @@ def forget_what_was_said_once():
 def tensorflows_own():
     """Puts TensorFlow's classes back at private paths, where an earlier test installed ours."""
     import tpu_estimator_embedding
-    from tpu_estimator_embedding.compat import patch
-    was_installed = bool(patch.originals())
+    from tpu_estimator_embedding.patches import patch
+    from tpu_estimator_embedding.runtime import install_table
+    was_installed = install_table.SERVER[0] in patch.originals()
     tpu_estimator_embedding.uninstall()
     yield
     if was_installed:

@@ -21,6 +21,7 @@ EVERY_TENSORFLOW = (
     "tests/fronts/estimator",
     "tests/fronts/feature_column",
     "tests/fronts/mid_level",
+    "tests/fronts/patches",
     "tests/fronts/runtime",
     "tests/fronts/error_parity",
     "tests/fronts/low_level",

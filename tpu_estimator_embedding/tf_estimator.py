@@ -17,12 +17,12 @@ Estimators need Keras 2: import this module before anything of `tf.keras` is use
 from typing import Any
 
 from tpu_estimator_embedding.compat import legacy_keras, upstream
-from tpu_estimator_embedding.compat.module_view import ModuleView
-from tpu_estimator_embedding.compat.patch_table import EXPORTED
 from tpu_estimator_embedding.config import optimization_parameters
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.estimator.extenders import add_metrics
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
+from tpu_estimator_embedding.patches.module_view import ModuleView
+from tpu_estimator_embedding.patches.patch_table import EXPORTED
 from tpu_estimator_embedding.runtime import run_config
 
 # isort: split

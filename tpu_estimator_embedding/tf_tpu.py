@@ -22,9 +22,6 @@ from tpu_estimator_embedding.types import Tensor
 import tensorflow as tf
 
 from tpu_estimator_embedding import mid_level
-from tpu_estimator_embedding.compat import patch, patch_table
-from tpu_estimator_embedding.compat.module_view import ModuleView
-from tpu_estimator_embedding.compat.patch_table import EXPORTED
 from tpu_estimator_embedding.compat.stubs import tpu_setup
 from tpu_estimator_embedding.compat.stubs.tpu_resolver import TPUClusterResolver
 from tpu_estimator_embedding.compat.stubs.tpu_strategy import (
@@ -36,6 +33,9 @@ from tpu_estimator_embedding.feature_column.embedding_column import embedding_co
 from tpu_estimator_embedding.feature_column.shared_embedding_columns import (
     shared_embedding_columns,
 )
+from tpu_estimator_embedding.patches import patch, patch_table
+from tpu_estimator_embedding.patches.module_view import ModuleView
+from tpu_estimator_embedding.patches.patch_table import EXPORTED
 
 if TYPE_CHECKING:
     from google.protobuf import message

@@ -261,7 +261,7 @@ def test_doctor_exits_with_1_where_something_is_wrong():
     done = start([sys.executable, "-c", textwrap.dedent("""
         import sys
         from tpu_estimator_embedding import cli
-        from tpu_estimator_embedding.compat import versions
+        from tpu_estimator_embedding import versions
         versions.has_module = lambda name: False
         sys.exit(cli.main(["doctor"]))
     """)])

@@ -58,7 +58,8 @@ PROGRAM = """
 CHANGES = """
         import os, sys
         from tensorflow.python.ops import gen_tpu_ops
-        from tpu_estimator_embedding.compat import legacy_keras, patch
+        from tpu_estimator_embedding.compat import legacy_keras
+        from tpu_estimator_embedding.patches import patch
 
         def changes():
             found = [row.path for row in patch.originals()]

@@ -52,7 +52,7 @@ def test_namespaces_patch_no_name_of_tensorflow():
     done = run_python("""
         from tpu_estimator_embedding import RunConfig, TPUClusterResolver, tf_estimator, tf_tpu
         import tensorflow as tf
-        from tpu_estimator_embedding.compat import patch
+        from tpu_estimator_embedding.patches import patch
         found = {row.path for row in patch.originals()}
         print(any("TPUClusterResolver" in path or ".estimator" in path and "python" not in path
                   or "Session" in path or "contrib" in path for path in found))
@@ -68,7 +68,7 @@ def test_savers_know_the_tables_of_the_v1_engine_before_a_graph_is_built(tmp_pat
         from tpu_estimator_embedding import tf_tpu
         te = tf_tpu.tpu_embedding
         import tensorflow as tf
-        from tpu_estimator_embedding.compat import patch
+        from tpu_estimator_embedding.patches import patch
         before = patch.originals()
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             engine = te.TPUEmbedding(

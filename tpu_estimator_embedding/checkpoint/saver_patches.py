@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Savers that know the row layouts of tables.
 
-`compat.patch_table` wraps TensorFlow's functions with these, so that every Saver of a program, and
+`patches.patch_table` wraps TensorFlow's functions with these, so that every Saver of a program, and
 `tf.train.init_from_checkpoint`, restore the rows of the engine's tables to their ids, and every
 checkpoint records their layout.
 

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tpu_estimator_embedding.compat import patch, patch_table, versions
+from tpu_estimator_embedding import versions
+from tpu_estimator_embedding.patches import patch, patch_table
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 _TRUE = ("1", "true", "True")  # as TensorFlow reads booleans

@@ -9,8 +9,10 @@ and so on, and a `TPUEmbedding` that needs no TPU.
 
 import importlib
 
-from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table, versions
+from tpu_estimator_embedding import versions
+from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.compat.pause_gc import pause_gc
+from tpu_estimator_embedding.patches import patch, patch_table
 
 
 def import_estimator() -> None:

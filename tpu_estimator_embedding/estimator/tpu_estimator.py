@@ -17,7 +17,7 @@ from tpu_estimator_embedding.checkpoint.model_directory import (
     warn_of_unnamed_checkpoints,
 )
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
-from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table, upstream
+from tpu_estimator_embedding.compat import legacy_keras, upstream
 from tpu_estimator_embedding.compat.stubs import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.estimator import export
@@ -102,6 +102,7 @@ from tpu_estimator_embedding.estimator.step.engine_step import EngineStep
 from tpu_estimator_embedding.estimator.step.step_read import add_step_read
 from tpu_estimator_embedding.estimator.training import Training, stop_hook_in_place, train
 from tpu_estimator_embedding.ops.nests import own_containers
+from tpu_estimator_embedding.patches import patch, patch_table
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import EstimatorSpec, RunConfig, Structure, Tensor
 

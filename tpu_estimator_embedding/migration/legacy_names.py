@@ -9,9 +9,9 @@ which follow from their records.
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from tpu_estimator_embedding.compat.patch_table import EXPORTED
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.patches.patch_table import EXPORTED
 from tpu_estimator_embedding.toml_table import read_table
 
 

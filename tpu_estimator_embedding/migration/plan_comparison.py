@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.mid_level.config.structure import named_tables
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.migration.verify.plan_values import values_at_steps
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.patches import patch
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.runtime import tf1
 from tpu_estimator_embedding.types import Tensor

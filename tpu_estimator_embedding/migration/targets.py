@@ -7,8 +7,8 @@ import re
 
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.compat.contrib import contents, reasons
-from tpu_estimator_embedding.compat.patch_table import GRADIENT_FUNCTIONS
 from tpu_estimator_embedding.migration.legacy_names import NAMES, TOP_LEVEL, V2_DIFFERS
+from tpu_estimator_embedding.patches.patch_table import GRADIENT_FUNCTIONS
 
 PACKAGE = "tpu_estimator_embedding"
 

@@ -47,7 +47,7 @@ def _finding_lines(finding: Diagnosis) -> list[str]:
 
 
 def _patch_lines() -> list[str]:
-    from tpu_estimator_embedding.compat import patch
+    from tpu_estimator_embedding.patches import patch
     from tpu_estimator_embedding.runtime import patch_list
     return ["", "Names that install() changed in this process, and uninstall() restores:",
             *(f"  {line}" for line in patch_list.lines(patch.originals()))]

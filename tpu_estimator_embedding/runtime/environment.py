@@ -6,7 +6,7 @@ import os
 import platform
 from collections import Counter
 
-from tpu_estimator_embedding.compat import versions
+from tpu_estimator_embedding import versions
 
 _TENSORFLOW_COMMAND = f"pip install 'tensorflow{versions.TENSORFLOW_RANGE}'"
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"

@@ -13,8 +13,8 @@ from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding as _embedding
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator as _estimator
 
-from tpu_estimator_embedding.compat.module_view import ModuleView
 from tpu_estimator_embedding.config import optimization_parameters
+from tpu_estimator_embedding.patches.module_view import ModuleView
 
 
 def _counterpart(upstream_class: type) -> type:

@@ -5,8 +5,8 @@ Libraries from the time of `tf.estimator` still read them where they were. The v
 of the first TensorFlow without the former name.
 """
 
-from tpu_estimator_embedding.compat import versions
-from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding import versions
+from tpu_estimator_embedding.patches.patch import Patch
 
 _PYTHON = "tensorflow.python"
 _OURS = "tpu_estimator_embedding.compat"

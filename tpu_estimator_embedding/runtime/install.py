@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs this package under the names that programs use for Estimators, TPUs and embeddings."""
 
-from tpu_estimator_embedding.compat import legacy_keras, patch, restored_modules
+from tpu_estimator_embedding.compat import legacy_keras, restored_modules
 from tpu_estimator_embedding.compat.contrib import finder
 from tpu_estimator_embedding.compat.pause_gc import pause_gc
+from tpu_estimator_embedding.patches import patch
 from tpu_estimator_embedding.runtime import environment, former_names_table, install_table, noise
 
 # Applied in this order, after tensorflow_estimator was made importable.
@@ -63,7 +64,7 @@ def uninstall() -> None:
 
     >>> install()
     >>> uninstall()
-    >>> from tpu_estimator_embedding.compat import patch
+    >>> from tpu_estimator_embedding.patches import patch
     >>> patch.originals()
     {}
     >>> install()

@@ -2,17 +2,17 @@
 """The rows of the table of patches that `install` applies after tensorflow_estimator is importable.
 
 In this order: former names of tf.estimator and of TensorFlow's tracking, tf.contrib, the TF2 API of
-TPU embeddings, servers, and what stands in for a TPU system. `compat.patch_table` has the rows that
-come before, `former_names_table` the private names that moved.
+TPU embeddings, servers, and what stands in for a TPU system. `patches.patch_table` has the rows
+that come before, `former_names_table` the private names that moved.
 """
 
 from typing import Any
 
 from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.compat.contrib import canned, contents, modules
-from tpu_estimator_embedding.compat.patch import Patch
-from tpu_estimator_embedding.compat.patch_table import ESTIMATOR_API, EXPORTED, OURS, V1_API_MODULE
 from tpu_estimator_embedding.optimizers.registry import records
+from tpu_estimator_embedding.patches.patch import Patch
+from tpu_estimator_embedding.patches.patch_table import ESTIMATOR_API, EXPORTED, OURS, V1_API_MODULE
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _V1_API = "tensorflow.compat.v1"
@@ -172,14 +172,15 @@ MID_LEVEL = (
 
 
 SERVER = (
-    Patch(_SERVER, "__init__", f"{OURS}.compat.stubs.server:start",
-          "a server does not run ops that are loaded after it has started", replaces=True),
-    Patch(_SERVER, "join", f"{OURS}.compat.stubs.server:join",
-          "blocks signals, so that Ctrl-C does not end a server", replaces=True))
+    Patch(_SERVER, "__init__", f"{OURS}.compat.stubs.server:starting",
+          "a server does not run ops that are loaded after it has started", replaces=True,
+          wraps=True),
+    Patch(_SERVER, "join", f"{OURS}.compat.stubs.server:joining",
+          "blocks signals, so that Ctrl-C does not end a server", replaces=True, wraps=True))
 
 
-def _stub(module: str, name: str, source: str, reason: str) -> Patch:
-    return Patch(module, name, f"{_STUBS}.{source}", reason, replaces=True)
+def _stub(module: str, name: str, source: str, reason: str, *, wraps: bool = False) -> Patch:
+    return Patch(module, name, f"{_STUBS}.{source}", reason, replaces=True, wraps=wraps)
 
 
 def _computation(module: str, name: str, source: str) -> Patch:
@@ -195,10 +196,11 @@ TPU_SYSTEM = (
           "__init_subclass__", f"{_STUBS}.batch_normalization:init_subclass",
           "calls `_moments` with an argument that subclasses of programs do not take"),
     _stub("tensorflow.python.framework.importer", "_import_graph_def_internal",
-          "graph_imports:import_graph_def", "does not know compiled ops before a table exists"),
+          "graph_imports:importing", "does not know compiled ops before a table exists",
+          wraps=True),
     _stub("tensorflow.python.tpu.tpu_system_metadata", "_query_tpu_system_metadata",
-          "tpu_metadata:query_tpu_system_metadata",
-          "does not say what to do about a program's own copy of TPUEstimator"),
+          "tpu_metadata:querying",
+          "does not say what to do about a program's own copy of TPUEstimator", wraps=True),
     *(_stub("tensorflow.python.distribute.cluster_resolver.tpu_cluster_resolver:"
             "TPUClusterResolver", name, f"tpu_resolver:{function}",
             "tries the network for minutes; this machine stands in if no TPU answers")
@@ -207,19 +209,21 @@ TPU_SYSTEM = (
                              ("get_tpu_system_metadata", "get_tpu_system_metadata"),
                              ("cluster_spec", "cluster_spec"))),
     Patch("tensorflow_estimator.python.estimator.tpu.tpu_config:RunConfig", "__init__",
-          f"{OURS}.runtime.run_config:initialize",
-          "a session waits for a master that does not answer", replaces=True),
+          f"{OURS}.runtime.run_config:initializing",
+          "a session waits for a master that does not answer", replaces=True, wraps=True),
     Patch("tensorflow_estimator.python.estimator.run_config:RunConfig", "__init__",
-          f"{OURS}.runtime.run_config:initialize_plain",
-          "errors about TF_CONFIG do not name it", replaces=True),
+          f"{OURS}.runtime.run_config:initializing_plain",
+          "errors about TF_CONFIG do not name it", replaces=True, wraps=True),
     _stub("tensorflow.python.client.session:BaseSession", "__init__",
-          "tpu_setup:initialize_session", "a session waits for a master that does not answer"),
-    *(_stub(module, name, f"tpu_devices:{name.lstrip('_')}",
-            "fails for ops on the hosts of a TPU; this machine runs them")
-      for module, name in (
-          ("tensorflow.python.client.session:BaseSession", "_extend_graph"),
-          ("tensorflow.python.eager.polymorphic_function.atomic_function", "from_func_graph"),
-          ("tensorflow.python.framework.function", "func_graph_from_py_func"))),
+          "tpu_setup:creating_session", "a session waits for a master that does not answer",
+          wraps=True),
+    *(_stub(module, name, f"tpu_devices:{function}",
+            "fails for ops on the hosts of a TPU; this machine runs them", wraps=True)
+      for module, name, function in (
+          ("tensorflow.python.client.session:BaseSession", "_extend_graph", "extending"),
+          ("tensorflow.python.eager.polymorphic_function.atomic_function", "from_func_graph",
+           "making_function"),
+          ("tensorflow.python.framework.function", "func_graph_from_py_func", "making_defun"))),
     *(_stub(module, name, f"tpu_setup:{name}", "fails without a TPU")
       for module, names in (
           ("tensorflow.python.tpu.tpu_strategy_util",
@@ -245,8 +249,9 @@ TPU_SYSTEM = (
                      *(() if name.startswith("split_") else _V1_TPU_APIS))),
     *(_computation("tensorflow.python.tpu.training_loop", name, f"training_loop:{name}")
       for name in ("repeat", "while_loop")),
-    *(Patch(module, "while_loop", f"{OURS}.estimator.replicas.training_loop:tensorflow_while_loop",
-            "a loop that receives from a feed cannot be copied for each replica", replaces=True)
+    *(Patch(module, "while_loop", f"{OURS}.estimator.replicas.training_loop:looping",
+            "a loop that receives from a feed cannot be copied for each replica", replaces=True,
+            wraps=True)
       for module in ("tensorflow.python.ops.while_loop", "tensorflow._api.v2.compat.v1",
                      "tensorflow.compat.v1")),
     *(_computation(module, name, f"tpu_inference:{name}")
@@ -280,5 +285,6 @@ TPU_SYSTEM = (
     *(_former("tensorflow.python.tpu.ops.tpu_ops", name, f"{_STUBS}.tpu_embedding_tables:{name}")
       for record in records() for verb in ("load", "retrieve")
       for name in [f"{verb}_tpu_embedding_{record.proto}_parameters_grad_accum_debug"]),
-    _stub("tensorflow.python.client.session:BaseSession", "_do_run", "tpu_runs:do_run",
-          "a run that waits for another thread's would wait forever if that thread has failed"))
+    _stub("tensorflow.python.client.session:BaseSession", "_do_run", "tpu_runs:running",
+          "a run that waits for another thread's would wait forever if that thread has failed",
+          wraps=True))

@@ -4,8 +4,8 @@
 import re
 from collections.abc import Iterable
 
-from tpu_estimator_embedding.compat import patch_table
-from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.patches import patch_table
+from tpu_estimator_embedding.patches.patch import Patch
 from tpu_estimator_embedding.runtime import install, program_setup, tf1
 
 _WIDTH = 96  # columns of a line
@@ -16,7 +16,8 @@ ROWS = (
     *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPORT_NAMES,
     *patch_table.NAMES_OF_NIGHTLY, *patch_table.EXPERIMENTAL, *patch_table.V1_API,
     *patch_table.V1_ENGINE, *patch_table.SAVERS,
-    *patch_table.TPU_OPS, *patch_table.OPTIMIZERS, *install.ROWS, *tf1.table(),
+    *patch_table.TPU_OPS, *patch_table.V1_OPTIMIZERS, *patch_table.KERAS_2_OPTIMIZERS,
+    *patch_table.KERAS_3_OPTIMIZERS, *install.ROWS, *tf1.table(),
     *program_setup.TABLE)
 
 

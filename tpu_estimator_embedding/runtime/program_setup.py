@@ -2,25 +2,23 @@
 """Prepares the process of a program that `run` starts, and the processes that it spawns."""
 
 import dataclasses
-import multiprocessing.spawn
+import functools
 import os
 from collections.abc import Callable
 
-from tpu_estimator_embedding.compat import patch
-from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.patches import patch
+from tpu_estimator_embedding.patches.patch import Patch
 from tpu_estimator_embedding.runtime import noise, tf1
 from tpu_estimator_embedding.runtime.quiet_start import quiet_start
 
 TABLE = (
     Patch("multiprocessing.spawn", "get_preparation_data",
-          f"{__name__}:get_preparation_data",
+          f"{__name__}:preparing",
           "a spawned process imports the program again, before install() was called in it",
-          replaces=True),)
+          replaces=True, wraps=True),)
 
 # Where there is a GPU, looking for devices fixes CUDA_VISIBLE_DEVICES, which a program may set.
 _GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
-
-_original_preparation_data = multiprocessing.spawn.get_preparation_data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +62,14 @@ class ProgramSetup:
 _current: list[ProgramSetup] = []
 
 
-def get_preparation_data(name: str) -> dict[str, object]:
-    """Returns the data that a spawned process unpickles before it imports the program."""
-    data = _original_preparation_data(name)
-    return {**data, "tpu_estimator_embedding": _current[0]} if _current else data
+def preparing(original: Callable[[str], dict[str, object]]) -> Callable[[str], dict[str, object]]:
+    """Returns a function of the data that a spawned process reads before it imports the program."""
+    @functools.wraps(original)
+    def get_preparation_data(name: str) -> dict[str, object]:
+        data = original(name)
+        return {**data, "tpu_estimator_embedding": _current[0]} if _current else data
+
+    return get_preparation_data
 
 
 def _set_up(is_tf1: bool, level: str) -> None:

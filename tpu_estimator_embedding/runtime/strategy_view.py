@@ -6,11 +6,11 @@ The module itself is not patched, because TensorFlow's modules test strategies a
 
 from tensorflow.python.distribute import tpu_strategy as _upstream
 
-from tpu_estimator_embedding.compat.module_view import ModuleView
 from tpu_estimator_embedding.compat.stubs.tpu_strategy import (
     ExperimentalTPUStrategy,
     TPUStrategy,
 )
+from tpu_estimator_embedding.patches.module_view import ModuleView
 
 tpu_strategy = ModuleView(_upstream.__name__, lambda: _upstream, {
     "TPUStrategy": ExperimentalTPUStrategy, "TPUStrategyV2": TPUStrategy})

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from tpu_estimator_embedding.compat import patch
-from tpu_estimator_embedding.compat.module_view import ModuleView
-from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.patches import patch
+from tpu_estimator_embedding.patches.module_view import ModuleView
+from tpu_estimator_embedding.patches.patch import Patch
 
 _REASON = "--tf1: the names of TensorFlow 1.x"
 _V1 = "tensorflow.compat.v1"

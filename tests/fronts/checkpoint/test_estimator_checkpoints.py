@@ -8,11 +8,12 @@ import tensorflow as tf
 import tpu_estimator_embedding
 from tests.fronts.estimator import counting
 from tpu_estimator_embedding import checkpoint, mid_level
-from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import AdamParameters
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+from tpu_estimator_embedding.patches import patch
+from tpu_estimator_embedding.runtime import install_table
 
 pytestmark = pytest.mark.every_tensorflow
 
@@ -48,7 +49,7 @@ def tables_of(estimator):
 @pytest.fixture(scope="module", autouse=True)
 def installed():
     """As under `run`: Savers write the record of layouts. Then the process is as it was."""
-    was_installed = bool(patch.originals())
+    was_installed = install_table.SERVER[0] in patch.originals()
     tpu_estimator_embedding.install()
     yield
     if not was_installed:

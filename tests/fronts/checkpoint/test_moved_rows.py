@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 from tests.spec.oracle import cut
-from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD
+from tpu_estimator_embedding.patches import patch, patch_table
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
 v1 = tf.compat.v1

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 import tpu_estimator_embedding
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.compat import patch_table, versions
+from tpu_estimator_embedding import versions
+from tpu_estimator_embedding.patches import patch_table
 
 tpu_estimator_embedding.install()
 

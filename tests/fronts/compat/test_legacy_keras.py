@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.compat import legacy_keras, versions
+from tpu_estimator_embedding import versions
+from tpu_estimator_embedding.compat import legacy_keras
 
 HAS_OWN_KERAS = tf.__version__.startswith("2.15.")
 from_216 = pytest.mark.skipif(HAS_OWN_KERAS, reason="the Keras of TensorFlow 2.15 is Keras 2")

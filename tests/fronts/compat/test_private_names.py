@@ -16,7 +16,8 @@ import tpu_estimator_embedding
 from tests.fronts.compat import foreign_names, private_names
 from tests.fronts.compat.foreign_names import PACKAGE, is_private
 from tests.fronts.compat.private_names import PrivateName
-from tpu_estimator_embedding.compat import upstream, versions
+from tpu_estimator_embedding import versions
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.mid_level.keras_layers import embedding_layer, partial_layer
 
 ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent

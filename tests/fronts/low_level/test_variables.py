@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tests.spec import oracle
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
-from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.compat.modules import tpu_embedding as te
+from tpu_estimator_embedding.patches import patch, patch_table
 
 # *Parameters, their tuple of slots, and name and initial value of each.
 SLOTS = [

@@ -4,7 +4,7 @@
 import pytest
 
 from tpu_estimator_embedding import settings
-from tpu_estimator_embedding.compat import patch
+from tpu_estimator_embedding.patches import patch
 from tpu_estimator_embedding.runtime import doctor, environment, patch_list
 from tpu_estimator_embedding.runtime.environment import Diagnosis
 

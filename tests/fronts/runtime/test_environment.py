@@ -3,7 +3,8 @@
 
 import pytest
 
-from tpu_estimator_embedding.compat import legacy_keras, versions
+from tpu_estimator_embedding import versions
+from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.runtime import environment
 
 

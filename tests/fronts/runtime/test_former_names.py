@@ -193,7 +193,8 @@ def test_every_row_names_the_version_and_exists():
     """No row is without effect: the name is there after install(), and says what moved it."""
     done = run_python("""
         import re
-        from tpu_estimator_embedding.compat import patch, versions
+        from tpu_estimator_embedding import versions
+        from tpu_estimator_embedding.patches import patch
         from tpu_estimator_embedding.runtime import former_names_table
         import tpu_estimator_embedding
         tpu_estimator_embedding.install()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tpu_estimator_embedding
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.patches import patch, patch_table
 from tpu_estimator_embedding.runtime import environment, install_table
 from tpu_estimator_embedding.runtime.environment import Diagnosis
 

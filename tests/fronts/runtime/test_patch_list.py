@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 
 from tpu_estimator_embedding import compat, runtime
-from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.patches.patch import Patch
 from tpu_estimator_embedding.runtime import patch_list, tf1
 
 

@@ -4,13 +4,13 @@
 import pytest
 
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.compat import patch
-from tpu_estimator_embedding.compat.patch import NOTHING, Patch
+from tpu_estimator_embedding.patches import patch
+from tpu_estimator_embedding.patches.patch import NOTHING, Patch
 
 IDENTITIES = """
         import importlib, logging, os, sys
         import tensorflow as tf
-        from tpu_estimator_embedding.compat import patch
+        from tpu_estimator_embedding.patches import patch
         from tpu_estimator_embedding.runtime import patch_list
         import tpu_estimator_embedding
 
@@ -91,6 +91,58 @@ def test_program_trains_after_uninstall_and_install():
         print(estimator.get_variable_value("weight"))
     """)
     assert done.stdout == "0 False\n[]\nTrue\nTrue\n2.0\n"
+
+
+@pytest.mark.long
+def test_wrappers_put_on_before_install_are_called():
+    done = run_python("""
+        import contextlib
+        import tpu_estimator_embedding
+        tpu_estimator_embedding.install()  # which imports all replacements
+        tpu_estimator_embedding.uninstall()
+        import tensorflow as tf
+        from tensorflow.python.client import session
+        from tensorflow.python.eager.polymorphic_function import atomic_function
+        from tensorflow.python.framework import function, importer
+        from tensorflow.python.ops import while_loop
+        from tensorflow.python.tpu import tpu_system_metadata
+        from tensorflow.python.training import server_lib
+        from tensorflow_estimator.python.estimator import run_config
+        from tensorflow_estimator.python.estimator.tpu import tpu_config
+        NAMES = ((session.BaseSession, "__init__"), (session.BaseSession, "_do_run"),
+                 (session.BaseSession, "_extend_graph"), (server_lib.Server, "__init__"),
+                 (tpu_config.RunConfig, "__init__"), (run_config.RunConfig, "__init__"),
+                 (importer, "_import_graph_def_internal"), (while_loop, "while_loop"),
+                 (atomic_function, "from_func_graph"), (function, "func_graph_from_py_func"),
+                 (tpu_system_metadata, "_query_tpu_system_metadata"))
+        calls = set()
+
+        def wrapped(owner, name):
+            def wrapper(*args, inner=getattr(owner, name), **options):
+                calls.add((owner, name))
+                return inner(*args, **options)
+            return wrapper
+
+        for owner, name in NAMES:
+            setattr(owner, name, wrapped(owner, name))
+        tpu_estimator_embedding.install()
+        v1 = tf.compat.v1
+        with tf.Graph().as_default(), v1.Session() as sess:
+            @function.Defun(tf.float32)
+            def twice(x):
+                return 2 * x
+
+            called = tf.function(lambda x: x)(twice(tf.constant(1.0)))
+            loop = while_loop.while_loop(lambda i: i < 3, lambda i: i + 1, [tf.constant(0)])
+            tf.import_graph_def(tf.Graph().as_graph_def())
+            sess.run([called, loop])
+        tf.distribute.Server.create_local_server()
+        v1.estimator.tpu.RunConfig(), tf.estimator.RunConfig()
+        with contextlib.suppress(RuntimeError):  # there is no TPU
+            tpu_system_metadata._query_tpu_system_metadata("")
+        print([name for name in NAMES if name not in calls])
+    """)
+    assert done.stdout == "[]\n"
 
 
 class Parent:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.release.packaging.conftest import ROOT, dry_run
 from tests.release.packaging.test_pip import NAMES_OF_TENSORFLOW, names_and_versions
-from tpu_estimator_embedding.compat import versions
+from tpu_estimator_embedding import versions
 
 NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__")
 

@@ -16,7 +16,7 @@ import pytest
 from tests.kernel_choice import found_compiler
 from tests.release.packaging.conftest import NOT_SOURCE, ROOT, dry_run, run_pip
 from tests.subprocesses import start
-from tpu_estimator_embedding.compat import versions
+from tpu_estimator_embedding import versions
 from tpu_estimator_embedding.kernels import library, tensorflow_build
 
 KERNELS = "tpu_estimator_embedding/kernels"

@@ -22,7 +22,7 @@ from tests.kernel_choice import give_up
 from tests.release.packaging.conftest import ROOT, run_pip
 from tests.release.packaging.test_pip import TRAINING
 from tests.subprocesses import start
-from tpu_estimator_embedding.compat import versions
+from tpu_estimator_embedding import versions
 from tpu_estimator_embedding.kernels import build, compiler, library, tensorflow_build
 
 KERNELS = "tpu_estimator_embedding/kernels"

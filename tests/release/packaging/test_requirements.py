@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.release.packaging.conftest import ROOT
-from tpu_estimator_embedding.compat import versions
+from tpu_estimator_embedding import versions
 
 SETUP = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
 ESTIMATOR = "tf-estimator-nightly==2.16.0.dev2024012409"

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from tests.spec.oracle import cut
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
-from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.engine.variables import TableNames, create_variables, default_names
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.patches import patch, patch_table
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
 pytestmark = pytest.mark.every_tensorflow

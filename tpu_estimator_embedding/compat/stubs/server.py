@@ -1,31 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tf.distribute.Server` for clusters whose other tasks run this package's ops on it."""
 
+import functools
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.training import server_lib
 
 from tpu_estimator_embedding.kernels import load
 
-_original_init = server_lib.Server.__init__
-_original_join = server_lib.Server.join
+
+def starting(original: Callable[..., None]) -> Callable[..., None]:
+    """Returns a `Server.__init__` that loads the kernels before it calls another one.
+
+    A server only supports ops that were loaded when it started.
+    """
+    @functools.wraps(original)
+    def start(self: tf.distribute.Server, *args: Any, **kwargs: Any) -> None:
+        load.native_ops()
+        original(self, *args, **kwargs)
+
+    return start
 
 
-def start(self: tf.distribute.Server, *args: Any, **kwargs: Any) -> None:
-    """Loads the kernels before it starts the server, which only supports ops loaded by then."""
-    load.native_ops()
-    _original_init(self, *args, **kwargs)
+def joining(original: Callable[[tf.distribute.Server], None],
+            ) -> Callable[[tf.distribute.Server], None]:
+    """Returns a `Server.join` that blocks while another one does; Ctrl-C ends the process."""
+    @functools.wraps(original)
+    def join(self: tf.distribute.Server) -> None:
+        waiting = threading.Thread(target=original, args=(self,), daemon=True)
+        waiting.start()
+        try:
+            while waiting.is_alive():  # Python handles signals between calls of the main thread
+                waiting.join(timeout=1.0)
+        except KeyboardInterrupt:
+            sys.exit(130)  # without a traceback: this is how a server is stopped
 
-
-def join(self: tf.distribute.Server) -> None:
-    """Blocks forever, because no server shuts down by itself; Ctrl-C ends the process."""
-    waiting = threading.Thread(target=_original_join, args=(self,), daemon=True)
-    waiting.start()
-    try:
-        while waiting.is_alive():  # Python handles signals only between calls of the main thread
-            waiting.join(timeout=1.0)
-    except KeyboardInterrupt:
-        sys.exit(130)  # without a traceback: this is how a server is stopped
+    return join

@@ -11,20 +11,13 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.client import session
-from tensorflow.python.eager.polymorphic_function import atomic_function
-from tensorflow.python.framework import function
 
 from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.compat.stubs import tpu_system
-
-_tensorflow_extend = session.BaseSession._extend_graph
-_tensorflow_function = atomic_function.from_func_graph
-_tensorflow_defun = function.func_graph_from_py_func
 
 # Graph -> number of its ops that were placed here.
 _placed: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
@@ -35,35 +28,45 @@ _placing = threading.Lock()
 _extended: weakref.WeakKeyDictionary[tf.Graph, tuple[int, bool]] = weakref.WeakKeyDictionary()
 
 
-@functools.wraps(_tensorflow_extend)
-def extend_graph(self: tf.compat.v1.Session) -> None:
-    """Gives the session the new ops of its graph, those of a TPU's hosts as ops of this machine."""
-    graph = self._graph
-    state = (graph.version, tpu_system.is_logged())
-    if _extended.get(graph) == state or not _is_local(self):
-        _tensorflow_extend(self)
-        return
-    with graph._session_run_lock():  # no other thread adds ops until the session has them
-        if _stands_in():
-            _place_new(graph)
-        _tensorflow_extend(self)
-    _extended[graph] = state
+def extending(original: Callable[[tf.compat.v1.Session], None],
+              ) -> Callable[[tf.compat.v1.Session], None]:
+    """Returns an `_extend_graph` that calls another one, with a TPU's hosts as this machine."""
+    @functools.wraps(original)
+    def extend_graph(self: tf.compat.v1.Session) -> None:
+        graph = self._graph
+        state = (graph.version, tpu_system.is_logged())
+        if _extended.get(graph) == state or not _is_local(self):
+            original(self)
+            return
+        with graph._session_run_lock():  # no other thread adds ops until the session has them
+            if _stands_in():
+                _place_new(graph)
+            original(self)
+        _extended[graph] = state
+
+    return extend_graph
 
 
-@functools.wraps(_tensorflow_function)
-def from_func_graph(name: str | bytes, graph: tf.Graph, *arguments: Any,
-                    **named: Any) -> Any:
-    """Makes a function of a graph; if sessions run it, its ops are on this machine."""
-    _place_body(graph)
-    return _tensorflow_function(name, graph, *arguments, **named)
+def making_function(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a `from_func_graph` whose functions, if sessions run them, are on this machine."""
+    @functools.wraps(original)
+    def from_func_graph(name: str | bytes, graph: tf.Graph, *arguments: Any,
+                        **named: Any) -> Any:
+        _place_body(graph)
+        return original(name, graph, *arguments, **named)
+
+    return from_func_graph
 
 
-@functools.wraps(_tensorflow_defun)
-def func_graph_from_py_func(*arguments: Any, **named: Any) -> tf.Graph:
-    """Returns the graph of a Defun; if sessions run it, its ops are on this machine."""
-    graph = _tensorflow_defun(*arguments, **named)
-    _place_body(graph)
-    return graph
+def making_defun(original: Callable[..., tf.Graph]) -> Callable[..., tf.Graph]:
+    """Returns a `func_graph_from_py_func` whose Defuns, in sessions, are on this machine."""
+    @functools.wraps(original)
+    def func_graph_from_py_func(*arguments: Any, **named: Any) -> tf.Graph:
+        graph = original(*arguments, **named)
+        _place_body(graph)
+        return graph
+
+    return func_graph_from_py_func
 
 
 def place_here(operations: Iterable[tf.Operation]) -> None:

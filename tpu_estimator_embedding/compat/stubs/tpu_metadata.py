@@ -5,28 +5,29 @@ Some programs bring a copy of TensorFlow's TPUEstimator in their own source tree
 be replaced, because its names are the program's. It fails where it looks for cores.
 """
 
+import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from tensorflow.python.tpu import tpu_system_metadata
 
-_query = tpu_system_metadata._query_tpu_system_metadata
+def querying(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that describes a TPU system as another one does.
 
-
-def query_tpu_system_metadata(*arguments: Any, **named: Any) -> Any:
-    """Returns the description of a TPU system, as TensorFlow does.
-
-    Raises:
-        RuntimeError: if there is no TPU, and a module asks that is not TensorFlow's.
+    It raises RuntimeError if there is no TPU, and a module asks that is not TensorFlow's.
     """
-    module = sys._getframe(1).f_globals.get("__name__", "")
-    try:
-        found = _query(*arguments, **named)
-    except RuntimeError as error:
-        raise _explained(module) if _is_copy(module) else error from None
-    if not found.num_cores and _is_copy(module):
-        raise _explained(module)
-    return found
+    @functools.wraps(original)
+    def query_tpu_system_metadata(*arguments: Any, **named: Any) -> Any:
+        module = sys._getframe(1).f_globals.get("__name__", "")
+        try:
+            found = original(*arguments, **named)
+        except RuntimeError as error:
+            raise _explained(module) if _is_copy(module) else error from None
+        if not found.num_cores and _is_copy(module):
+            raise _explained(module)
+        return found
+
+    return query_tpu_system_metadata
 
 
 def _is_copy(module: str) -> bool:

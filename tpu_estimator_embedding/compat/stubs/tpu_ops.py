@@ -26,8 +26,8 @@ from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.tpu import tpu_function
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.ops import core_values
+from tpu_estimator_embedding.patches import patch, patch_table
 from tpu_estimator_embedding.types import Tensor
 
 # The scope marks a stub for readers of a graph, the gradient name marks it for programs.

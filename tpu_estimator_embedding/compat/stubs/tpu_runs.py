@@ -25,11 +25,10 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.client import session
 
 from tpu_estimator_embedding.channels import channel, waits
 from tpu_estimator_embedding.channels.waits import End
@@ -46,8 +45,6 @@ _LEAVE_CHANNELS = (tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError,
                    tf.errors.CancelledError)
 # Threads of libraries, which never run the program's sessions.
 _NOT_OF_PROGRAMS = ("_EventLoggerThread", "TMonitor", "_DummyThread")
-
-_tensorflow_do_run = session.BaseSession._do_run
 
 
 class Run(NamedTuple):
@@ -86,17 +83,17 @@ class Past(NamedTuple):
         return min(seconds, time.monotonic() - self.end) >= patience
 
 
-@functools.wraps(_tensorflow_do_run)
-def do_run(self: tf.compat.v1.Session, handle: object, target_list: Sequence[tf.Operation],
-           fetch_list: Sequence[Tensor], *others: Any) -> list[object]:
-    """Runs a session, under observation if its graph has channels."""
-    if not channel.is_in(self.graph):
-        return _tensorflow_do_run(self, handle, target_list, fetch_list, *others)
-    ends = _ends_of(self.graph, [*target_list, *fetch_list])
-    if not ends:
-        return _tensorflow_do_run(self, handle, target_list, fetch_list, *others)
-    with _watch.observed(ends):
-        return _tensorflow_do_run(self, handle, target_list, fetch_list, *others)
+def running(original: Callable[..., list[object]]) -> Callable[..., list[object]]:
+    """Returns a `_do_run` that calls another one, under observation if the graph has channels."""
+    @functools.wraps(original)
+    def do_run(self: tf.compat.v1.Session, handle: object, target_list: Sequence[tf.Operation],
+               fetch_list: Sequence[Tensor], *others: Any) -> list[object]:
+        ends = (_ends_of(self.graph, [*target_list, *fetch_list]) if channel.is_in(self.graph)
+                else None)
+        with _watch.observed(ends) if ends else contextlib.nullcontext():
+            return original(self, handle, target_list, fetch_list, *others)
+
+    return do_run
 
 
 # Keyed by graph, then by what a run computes.

@@ -3,11 +3,10 @@
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.client import session
 from tensorflow.python.eager import remote
 from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
@@ -23,7 +22,6 @@ _tensorflow_shutdown = tpu_strategy_util.shutdown_tpu_system_impl
 _tensorflow_configure = tpu_ops.configure_distributed_tpu
 _tensorflow_configure_embedding = tpu_ops.configure_tpu_embedding
 _tensorflow_shutdown_op = tpu_ops.shutdown_distributed_tpu
-_tensorflow_session = session.BaseSession.__init__
 _tensorflow_connect_to_host = remote.connect_to_remote_host
 _tensorflow_system_device = tpu._tpu_system_device_name
 _tensorflow_core = tpu_name_util.core
@@ -110,15 +108,18 @@ def connect_to_remote_host(remote_host: str | Sequence[str] | None = None,
     _tensorflow_connect_to_host(remote_host, job_name)
 
 
-@functools.wraps(_tensorflow_session)
-def initialize_session(self: tf.compat.v1.Session, target: str | bytes | None,
-                       graph: tf.Graph | None = None,
-                       config: tf.compat.v1.ConfigProto | None = None) -> None:
-    """Creates a local session if no server answers at the address of the target.
+def creating_session(original: Callable[..., None]) -> Callable[..., None]:
+    """Returns a `BaseSession.__init__` that replaces a target where no server answers by "".
 
     A session with a cluster, its own or that of TF_CONFIG, waits until the cluster starts.
     """
-    has_cluster = config is not None and config.cluster_def.job
-    if target and not has_cluster and "cluster" not in os.environ.get("TF_CONFIG", ""):
-        target = tpu_system.or_this_machine(tf.compat.as_str(target))
-    _tensorflow_session(self, target, graph, config)
+    @functools.wraps(original)
+    def initialize_session(self: tf.compat.v1.Session, target: str | bytes | None,
+                           graph: tf.Graph | None = None,
+                           config: tf.compat.v1.ConfigProto | None = None) -> None:
+        has_cluster = config is not None and config.cluster_def.job
+        if target and not has_cluster and "cluster" not in os.environ.get("TF_CONFIG", ""):
+            target = tpu_system.or_this_machine(tf.compat.as_str(target))
+        original(self, target, graph, config)
+
+    return initialize_session

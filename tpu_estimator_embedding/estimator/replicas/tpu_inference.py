@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.compat import patch, upstream
-from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.replicas import tpu_computations
+from tpu_estimator_embedding.patches import patch
+from tpu_estimator_embedding.patches.patch import Patch
 from tpu_estimator_embedding.types import EstimatorSpec, RunConfig, Structure, Tensor
 
 _upstream_call_computation = upstream.tpu_estimator.call_computation

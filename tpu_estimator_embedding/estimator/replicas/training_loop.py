@@ -5,12 +5,10 @@ Cross-replica sums in the body therefore sum over the same iteration of all repl
 """
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
-from tensorflow.python.ops import while_loop as while_loop_ops
 from tensorflow.python.ops import while_v2
 from tensorflow.python.tpu import training_loop
 
@@ -26,8 +24,6 @@ from tpu_estimator_embedding.types import Structure, Tensor
 
 _tensorflow_while_loop = training_loop.while_loop
 _tensorflow_repeat = training_loop.repeat
-
-_tensorflow_loop = while_loop_ops.while_loop
 
 _DISAGREE = ("The replicas disagree on whether the loop continues, and its body sums over them or "
              "writes to a variable.")
@@ -78,29 +74,32 @@ def repeat(n: int | Tensor, body: Callable[..., Structure], inputs: Structure = 
     return outputs[1:] or outputs[0].op
 
 
-@functools.wraps(_tensorflow_loop)
-def tensorflow_while_loop(cond: Callable[..., Tensor], body: Callable[..., Structure],
-                          loop_vars: Structure, *others: Any, **named: Any) -> Structure:
-    """Builds TensorFlow's loop, or a loop of all replicas if its body receives or sends.
+def looping(original: Callable[..., Structure]) -> Callable[..., Structure]:
+    """Returns a `tf.while_loop` that builds another one's loop, or a loop of all replicas.
 
     TensorFlow's own loop is copied for each replica; the feeds of a replica and its embedding
-    tables cannot be.
+    tables cannot be, so a body that receives or sends needs a loop of all.
     """
-    replicas = cast(ReplicatedGraph | None, replica_graphs.current())
-    try:
-        return _tensorflow_loop(cond, body, loop_vars, *others, **named)
-    except replica_graphs.InnerGraphError:
-        if replicas is None or not replicas.is_default():
-            raise
-    arguments = inspect.signature(_tensorflow_loop).bind(cond, body, loop_vars, *others, **named)
-    return _loop_of_replicas(replicas, **arguments.arguments)
+    @functools.wraps(original)
+    def while_loop(cond: Callable[..., Tensor], body: Callable[..., Structure],
+                   loop_vars: Structure, *others: Any, **named: Any) -> Structure:
+        replicas = cast(ReplicatedGraph | None, replica_graphs.current())
+        try:
+            return original(cond, body, loop_vars, *others, **named)
+        except replica_graphs.InnerGraphError:
+            if replicas is None or not replicas.is_default():
+                raise
+        return _loop_of_replicas(replicas, cond, body, loop_vars, *others, **named)
+
+    return while_loop
 
 
 def _loop_of_replicas(replicas: ReplicatedGraph, cond: Callable[..., Tensor],
                       body: Callable[..., Structure], loop_vars: Structure,
-                      shape_invariants: Structure = None,
-                      maximum_iterations: int | Tensor | None = None,
-                      return_same_structure: bool = False, **_: Any) -> Structure:
+                      shape_invariants: Structure = None, parallel_iterations: object = None,
+                      back_prop: object = None, swap_memory: object = None,
+                      name: object = None, maximum_iterations: int | Tensor | None = None,
+                      return_same_structure: bool = False) -> Structure:
     """Builds a loop of all replicas from the arguments of `tf.while_loop`.
 
     Options of parallel iterations, memory and back-propagation have no effect: it is not

@@ -45,7 +45,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     is_keras_optimizer,
 )
 from tpu_estimator_embedding.mid_level.keras_layers.model_keras import check_keras_of_model
-from tpu_estimator_embedding.mid_level.keras_layers.optimizer_steps import mark, teach_optimizers
+from tpu_estimator_embedding.mid_level.keras_layers.optimizer_steps import mark, patch_optimizers
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
@@ -279,6 +279,7 @@ class _EmbeddingLayer(_Layer):
     def _lookup(self, features: Structure, weights: Structure,
                 training: bool | None) -> Structure:
         check_keras_of_model(self, features)
+        self._patch_optimizers()  # again, if `uninstall` has undone it
         features, is_single = with_batch(features)
         activations = self._tables.lookup(
             features, weights, tf.convert_to_tensor(self._trap), training,
@@ -336,7 +337,7 @@ class _EmbeddingLayer(_Layer):
 
 def embedding_layer_class(keras: ModuleType) -> type:
     """Returns the layer class for a Keras: `keras`, `tf_keras` or `tf.keras`."""
-    teach_optimizers(keras.layers.Layer)
+    patch_optimizers(keras.layers.Layer)
     return _layer_class(keras.layers.Layer, keras.utils.register_keras_serializable,
                         keras.mixed_precision.global_policy)
 
@@ -347,7 +348,8 @@ def _layer_class(base: type, register: Callable[[str], Callable[[type], type]],
     return register("tpu_estimator_embedding")(
         type("TPUEmbeddingLayer", (_EmbeddingLayer, base),
              {"__doc__": _EmbeddingLayer.__doc__, "__module__": __name__,
-              "_global_policy": staticmethod(global_policy)}))
+              "_global_policy": staticmethod(global_policy),
+              "_patch_optimizers": staticmethod(functools.partial(patch_optimizers, base))}))
 
 
 def _to_optimizer(optimizer: LayerOptimizer) -> TableOptimizer | None:

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers that update the tables of layers when they are given the gradients of carriers.
 
-A carrier is the trainable variable of a layer, see `pending_updates`. The functions here replace
-the methods with which optimizers apply gradients. They update the tables first, and then give the
-optimizer's own method zeros as the gradient of every carrier, so that its norms, clipping and
-number of steps are those of the other variables.
+A carrier is the trainable variable of a layer, see `pending_updates`. `patches.patch_table` wraps
+the methods with which optimizers apply gradients with the functions here. They update the tables
+first, and then give the optimizer's own method zeros as the gradient of every carrier, so that its
+norms, clipping and number of steps are those of the other variables.
 """
 
 import contextlib
 import functools
-import importlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.ops.autograph import not_converted
+from tpu_estimator_embedding.patches import patch, patch_table
+from tpu_estimator_embedding.patches.patch import Patch
 from tpu_estimator_embedding.types import Tensor
 
 _TABLES = "tpu_embedding_tables"  # attribute of a carrier
@@ -35,31 +36,40 @@ def mark(carrier: Any, tables: UpdatedTables) -> None:
         setattr(carrier.value, _TABLES, tables)
 
 
-def _keras_3_apply(original: Callable[..., None], optimizer: Any, grads: Sequence[Tensor | None],
-                   trainable_variables: Iterable[Any] | None = None) -> None:
-    variables = optimizer._trainable_variables
-    if trainable_variables is not None:
-        variables = trainable_variables = list(trainable_variables)
-    steps, scale = optimizer.gradient_accumulation_steps, optimizer.loss_scale_factor
+def applying_in_keras_3(original: Callable[..., None]) -> Callable[..., None]:
+    """Returns the `apply` of an optimizer of Keras 3 that calls another one."""
+    @functools.wraps(original)
+    def apply(optimizer: Any, grads: Sequence[Tensor | None],
+              trainable_variables: Iterable[Any] | None = None) -> None:
+        variables = optimizer._trainable_variables
+        if trainable_variables is not None:
+            variables = trainable_variables = list(trainable_variables)
+        steps, scale = optimizer.gradient_accumulation_steps, optimizer.loss_scale_factor
 
-    def update(tables: UpdatedTables, gradient: Tensor) -> None:
-        gradient = gradient if scale is None else gradient / scale
-        if steps:
-            tables.apply_gradients(gradient, (optimizer._iterations + 1) % steps == 0, steps)
-        else:
-            tables.apply_gradients(gradient)
+        def update(tables: UpdatedTables, gradient: Tensor) -> None:
+            gradient = gradient if scale is None else gradient / scale
+            if steps:
+                tables.apply_gradients(gradient, (optimizer._iterations + 1) % steps == 0, steps)
+            else:
+                tables.apply_gradients(gradient)
 
-    original(optimizer, _without_carriers(list(grads), variables, update), trainable_variables)
+        original(optimizer, _without_carriers(list(grads), variables, update), trainable_variables)
+
+    return not_converted(apply)
 
 
-def _apply_gradients(original: Callable[..., Any], optimizer: Any,
-                     grads_and_vars: Iterable[tuple[Tensor | None, Any]],
-                     *args: Any, **kwargs: Any) -> Any:
-    pairs = list(grads_and_vars)
-    variables = [variable for _, variable in pairs]
-    gradients = _without_carriers([gradient for gradient, _ in pairs], variables,
-                                  lambda tables, gradient: tables.apply_gradients(gradient))
-    return original(optimizer, list(zip(gradients, variables, strict=True)), *args, **kwargs)
+def applying_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the `apply_gradients` of any other optimizer that calls another one."""
+    @functools.wraps(original)
+    def apply_gradients(optimizer: Any, grads_and_vars: Iterable[tuple[Tensor | None, Any]],
+                        *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        gradients = _without_carriers([gradient for gradient, _ in pairs], variables,
+                                      lambda tables, gradient: tables.apply_gradients(gradient))
+        return original(optimizer, list(zip(gradients, variables, strict=True)), *args, **kwargs)
+
+    return not_converted(apply_gradients)
 
 
 def _without_carriers(gradients: list[Tensor | None], variables: Sequence[Any],
@@ -86,47 +96,23 @@ def _graph_of(gradient: Tensor) -> contextlib.AbstractContextManager[object]:
     return context
 
 
-# Name of a replacement -> module, class and method; as in `compat.patch_table`.
-_METHODS = {
-    "keras_3": ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
-    "keras": ("keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
-    "keras_legacy": ("keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2",
-                     "apply_gradients"),
-    "tf_keras": ("tf_keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
-    "tf_keras_legacy": ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2",
-                        "apply_gradients"),
-    "tf_compat_v1": ("tensorflow.python.training.optimizer", "Optimizer", "apply_gradients")}
-
-
-@functools.cache
-def _replacement(name: str) -> Callable[..., Any]:
-    module, owner, method = _METHODS[name]
-    function = _keras_3_apply if name == "keras_3" else _apply_gradients
-    original = getattr(getattr(importlib.import_module(module), owner), method)
-
-    @functools.wraps(original)
-    def replacement(*args: Any, **kwargs: Any) -> Any:
-        return function(original, *args, **kwargs)
-    return not_converted(replacement)
-
-
-def __getattr__(name: str) -> Callable[..., Any]:
-    if name not in _METHODS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _replacement(name)
-
-
-@functools.cache
-def teach_optimizers(layer: type) -> None:
+def patch_optimizers(layer: type) -> None:
     """Makes the optimizers of a Keras, and of tf.compat.v1, update tables.
 
-    Further calls change nothing. Optimizers that are given no carrier work as before.
+    Calls change nothing until `uninstall`. Optimizers that are given no carrier work as before.
 
     Args:
         layer: the class Layer of the Keras.
     """
+    for row in _rows(layer):
+        patch.apply(row)
+
+
+@functools.cache
+def _rows(layer: type) -> tuple[Patch, ...]:
+    """Returns the rows of the table of patches for the Keras of a layer."""
+    if layer.__module__.startswith("keras.src.layers"):  # of Keras 3
+        return *patch_table.V1_OPTIMIZERS, *patch_table.KERAS_3_OPTIMIZERS
     package = layer.__module__.partition(".")[0]
-    is_keras_3 = layer.__module__.startswith("keras.src.layers")
-    for name in ("tf_compat_v1", *(["keras_3"] if is_keras_3 else [package, f"{package}_legacy"])):
-        module, owner, method = _METHODS[name]
-        setattr(getattr(importlib.import_module(module), owner), method, _replacement(name))
+    return *patch_table.V1_OPTIMIZERS, *(row for row in patch_table.KERAS_2_OPTIMIZERS
+                                         if row.module.startswith(f"{package}."))

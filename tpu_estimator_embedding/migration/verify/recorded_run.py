@@ -24,11 +24,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.migration.verify.estimator_run import SEED, EstimatorRun
 from tpu_estimator_embedding.migration.verify.keras3_run import RUNTIME, Keras3Run
 from tpu_estimator_embedding.migration.verify.recording import RecordingSettings, TrainedError
 from tpu_estimator_embedding.migration.verify.tf2_run import StepsDoneError, TF2Run
+from tpu_estimator_embedding.patches import patch, patch_table
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup

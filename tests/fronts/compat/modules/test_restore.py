@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding.compat import patch, patch_table, restored_modules
+from tpu_estimator_embedding.compat import restored_modules
 from tpu_estimator_embedding.config import optimization_parameters, slot_variable_names
 from tpu_estimator_embedding.engine import enqueue_data
+from tpu_estimator_embedding.patches import patch, patch_table
 
 restored_modules.restore()
 

@@ -13,8 +13,8 @@ from tensorflow.python.distribute.cluster_resolver import tpu_cluster_resolver
 import tpu_estimator_embedding
 from tests import fake_tpu
 from tpu_estimator_embedding import settings
-from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.compat.stubs import tpu_setup, tpu_system
+from tpu_estimator_embedding.patches import patch
 from tpu_estimator_embedding.runtime import install_table
 
 tpu_estimator_embedding.install()
@@ -253,13 +253,13 @@ def test_session_of_a_tpu_that_is_not_there_is_of_this_machine(monkeypatch):
             assert session.run([v1.tpu.initialize_system(), tf.constant(1)])[1] == 1
             assert session.list_devices()
     waiting_for = []
-    monkeypatch.setattr(tpu_setup, "_tensorflow_session",
-                        lambda self, target, graph, config: waiting_for.append(target))
+    initialize = tpu_setup.creating_session(
+        lambda self, target, graph, config: waiting_for.append(target))
     config = v1.ConfigProto()
     config.cluster_def.job.add(name="worker")
-    tpu_setup.initialize_session(None, "grpc://localhost:1", config=config)
+    initialize(None, "grpc://localhost:1", config=config)
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"ps": ["localhost:1"]}}))
-    tpu_setup.initialize_session(None, "grpc://localhost:1")
+    initialize(None, "grpc://localhost:1")
     assert waiting_for == ["grpc://localhost:1"] * 2
 
 

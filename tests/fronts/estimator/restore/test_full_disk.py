@@ -13,7 +13,7 @@ from tensorflow_estimator import estimator as tf_estimator
 from tests.fronts.estimator import counting
 from tests.fronts.estimator.restore import full_disk_program
 from tests.subprocesses import start
-from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.patches import patch, patch_table
 
 FULL = "No space left on device. Free space, keep fewer checkpoints with `keep_checkpoint_max` of "
 PROGRAM = pathlib.Path(__file__).with_name("full_disk_program.py")

@@ -10,7 +10,7 @@ from tests.fronts.estimator import counting
 from tests.fronts.estimator.counting import counts, counts_of, input_of, new_estimator, new_spec
 from tpu_estimator_embedding import cli, settings
 from tpu_estimator_embedding.checkpoint import table_layouts
-from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.patches import patch, patch_table
 
 v1 = tf.compat.v1
 MOD = new_spec(partition_strategy="mod")

@@ -8,7 +8,7 @@ from tests.subprocesses import run_python
 pytestmark = pytest.mark.every_tensorflow
 
 PROGRAM = """
-        import functools, tempfile
+        import functools, tempfile, warnings
         import tpu_estimator_embedding
         import tensorflow as tf
         from tensorflow.python.training import checkpoint_utils, saver
@@ -62,7 +62,31 @@ def test_without_install_training_leaves_every_name_and_calls_wrappers():
 
 
 @pytest.mark.long
-def test_wrappers_stay_on_top_after_install_and_uninstall_is_lasting():
+def test_wrappers_that_a_model_puts_on_stay():
+    done = run_python(PROGRAM + """
+        plain = model_fn
+        def model_fn(features, labels, mode, params):
+            wrap()
+            wrapped[:] = values()[:2]
+            return plain(features, labels, mode, params)
+
+        wrapped = []
+        with warnings.catch_warnings(record=True) as warned:
+            train(1)
+        print(values()[:2] == wrapped, values()[2:] == originals[2:], "save" in calls)
+        print(sorted({str(each.message).split()[0] for each in warned
+                      if "tpu_estimator_embedding" in str(each.message)}))
+        model_fn = plain
+        calls.clear()
+        train(2)
+        print(values()[:2] == wrapped, "save" in calls)
+    """)
+    names = [f"tensorflow.python.training.saver.Saver.{name}" for name in ("restore", "save")]
+    assert done.stdout == f"True True True\n{names}\nTrue True\n"
+
+
+@pytest.mark.long
+def test_wrappers_stay_on_top_after_install_and_after_uninstall():
     done = run_python(PROGRAM + """
         tpu_estimator_embedding.install()
         installed = values()
@@ -73,8 +97,14 @@ def test_wrappers_stay_on_top_after_install_and_uninstall_is_lasting():
         train(1)
         print(values() == wrapped, "save" in calls)
         tpu_estimator_embedding.uninstall()
-        print(values() == originals)
+        left = values()
+        print(left[:2] == wrapped[:2], left[2:] == originals[2:])
         train(2)
+        print(values() == left)
+        saver.Saver.save, saver.Saver.restore = installed[:2]
+        tpu_estimator_embedding.uninstall()
+        print(values() == originals)
+        train(3)
         print(values() == originals)
     """)
-    assert done.stdout == "False\nTrue True\nTrue\nTrue\n"
+    assert done.stdout == "False\nTrue True\nTrue True\nTrue\nTrue\nTrue\n"

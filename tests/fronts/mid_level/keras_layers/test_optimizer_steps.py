@@ -10,11 +10,13 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+import tpu_estimator_embedding
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.optimizers import SGD, Adagrad
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
+from tpu_estimator_embedding.patches import patch, patch_table
 
 IDS = {"f": tf.constant([1])}
 IS_215 = tf.__version__.startswith("2.15")
@@ -102,6 +104,36 @@ def test_every_step_is_one_update_whatever_the_optimizer(keras, wrapped, name):
         rows.append(row(layer))
     assert rows == [-1, -4]
     assert np.all(tf.convert_to_tensor(layer.trainable_variables[0]) == 0)
+
+
+def test_uninstall_restores_optimizers_until_a_layer_is_called(keras, tensorflows_own):
+    rows = {row: current(row) for row in (
+        *patch_table.V1_OPTIMIZERS, *patch_table.KERAS_2_OPTIMIZERS,
+        *patch_table.KERAS_3_OPTIMIZERS)}
+    layer, optimizer = new_layer(keras), keras.optimizers.SGD(0.1)
+    assert train_step(layer, optimizer) == -1
+    patched = [row for row in rows if current(row) != rows[row]]
+    assert set(patched) == patch.originals().keys() & rows.keys()
+    assert {row.module.partition(".")[0] for row in patched} == {"tensorflow", keras.__name__}
+    tpu_estimator_embedding.uninstall()
+    assert {row: current(row) for row in rows} == rows
+    assert train_step(layer, optimizer) == -2
+
+
+def current(row):
+    """Returns the present value of a row's name; None where this Keras has no such class."""
+    try:
+        return patch.current_attribute(row)
+    except (ImportError, AttributeError):
+        return None
+
+
+def train_step(layer, optimizer):
+    with tf.GradientTape() as tape:
+        loss = total(layer)
+    variables = layer.trainable_variables
+    apply(optimizer, tape.gradient(loss, variables), variables)
+    return row(layer)
 
 
 def test_gradient_penalty_has_the_outer_gradient_alone(keras, wrapped):

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces names in other packages and records the originals."""
+"""Replaces names in other packages and records the originals.
+
+A patch is undone only where the name still has the value that was put there. If a program has put
+another one on top since, such as a wrapper, that one stays, with the patch below it, and a warning
+names it.
+"""
 
 import contextlib
 import dataclasses
@@ -8,13 +13,14 @@ import importlib
 import importlib.util
 import sys
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from tpu_estimator_embedding.compat import versions
-from tpu_estimator_embedding.compat.module_view import ModuleView
+from tpu_estimator_embedding import versions
+from tpu_estimator_embedding.patches.module_view import ModuleView
 
 NOTHING = "(nothing)"  # the original of a new name
 
@@ -55,16 +61,18 @@ class Patch:
 
 @dataclasses.dataclass(frozen=True)
 class Original:
-    """The original of a patched name; `NOTHING` if the name is new."""
+    """What a patched name was, `NOTHING` if it is new, and what it is now."""
 
     attribute: object
     module: Any
+    replacement: object
 
 
 # Global, because patches are global state of the interpreter. In order of application.
 _originals: dict[Patch, Original] = {}
 
-# Number of `applied` contexts that hold a patch which is not applied permanently.
+# Number of `applied` contexts that hold a patch which is not applied permanently; 0 if it could not
+# be undone.
 _held: Counter[Patch] = Counter()
 _lock = threading.RLock()
 
@@ -83,7 +91,9 @@ def apply(patch: Patch) -> None:
 def applied(patches: Iterable[Patch]) -> Iterator[None]:
     """Applies patches inside the context; earlier patches stay.
 
-    Several threads may apply the same patches; the last one to exit restores the originals.
+    Several threads may apply the same patches; the last one to exit restores the originals. A name
+    that was replaced inside the context is left as it is, with a warning, until it has the patch
+    again and another context with it ends.
 
     >>> import math
     >>> with applied([Patch("math", "answer", "math:e", "for a moment")]):
@@ -110,12 +120,11 @@ def applied(patches: Iterable[Patch]) -> Iterator[None]:
 
 
 def _release(patch: Patch) -> None:
-    if patch not in _held:  # it was applied permanently, or undone, in the meantime
+    if not _held[patch]:  # it was applied permanently, or undone, in the meantime
         return
     _held[patch] -= 1
     if not _held[patch]:
-        del _held[patch]
-        _undo(patch, _originals.pop(patch))
+        _undo(patch)
 
 
 def _put_in_place(patch: Patch) -> None:
@@ -125,10 +134,11 @@ def _put_in_place(patch: Patch) -> None:
         return
     if not patch.replaces and _exists(patch):
         return
-    before = Original(current_attribute(patch), sys.modules.get(patch.path, NOTHING))
+    attribute = current_attribute(patch)
     replacement = _replacement(patch)
     if patch.wraps:
-        replacement = replacement(before.attribute)
+        replacement = replacement(attribute)
+    before = Original(attribute, sys.modules.get(patch.path, NOTHING), replacement)
     if patch.module and before.attribute is not replacement:
         setattr(_target(patch), patch.name, replacement)
         _originals[patch] = before
@@ -138,20 +148,37 @@ def _put_in_place(patch: Patch) -> None:
 
 
 def undo_all() -> None:
-    """Restores the originals of all patched names, latest first."""
+    """Restores the originals of all patched names, latest first, but for those replaced since."""
     with _lock:
-        _held.clear()
-        while _originals:
-            _undo(*_originals.popitem())
+        for patch in reversed(list(_originals)):
+            _held[patch] = 0
+            _undo(patch)
 
 
-def _undo(patch: Patch, before: Original) -> None:
+def _undo(patch: Patch) -> None:
+    before = _originals[patch]
+    if _is_covered(patch, before):
+        warnings.warn(
+            f"{patch.path} was replaced after tpu_estimator_embedding had patched it "
+            f"({patch.reason}). It is left as it is, with the patch below it. Restore what was "
+            "there before, and call uninstall().", stacklevel=2)
+        return
+    del _originals[patch], _held[patch]
     if patch.module:
         _restore_attribute(patch, before)
     if patch.is_module and before.module is NOTHING:
         sys.modules.pop(patch.path, None)
     elif patch.is_module:
         sys.modules[patch.path] = before.module
+
+
+def _is_covered(patch: Patch, before: Original) -> bool:
+    """Whether a name has neither the patch nor its original any more, but another value."""
+    known = (NOTHING, before.replacement)
+    found = [(current_attribute(patch), before.attribute)] if patch.module else []
+    if patch.is_module:
+        found.append((sys.modules.get(patch.path, NOTHING), before.module))
+    return any(all(value is not each for each in (*known, original)) for value, original in found)
 
 
 def current_attribute(patch: Patch) -> object:

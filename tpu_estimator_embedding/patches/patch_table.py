@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names that must be restored before tensorflow_estimator can be imported."""
 
-from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.optimizers.registry import records
+from tpu_estimator_embedding.patches.patch import Patch
 
 OURS = "tpu_estimator_embedding"
 V1_API_MODULE = f"{OURS}.compat.modules.tpu_embedding"
@@ -153,17 +153,21 @@ UPSTREAM = (f"{ESTIMATOR_API}._v1.estimator.tpu.experimental",  # imports all th
             f"{ESTIMATOR_API}._v2.estimator",
             "tensorflow.python.tpu.tpu_estimator")
 
-# Applied when a Keras layer of tables is first used, as `install` knows no Keras.
-OPTIMIZERS = tuple(
-    Patch(f"{module}:{owner}", method, f"{OURS}.mid_level.keras_layers.optimizer_steps:{name}",
-          "updates the tables of Keras layers; applied when the name of a layer is first read",
-          replaces=True)
-    for name, module, owner, method in (
-        ("keras_3", "keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
-        ("keras", "keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
-        ("keras_legacy", "keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2",
-         "apply_gradients"),
-        ("tf_keras", "tf_keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
-        ("tf_keras_legacy", "tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2",
-         "apply_gradients"),
-        ("tf_compat_v1", "tensorflow.python.training.optimizer", "Optimizer", "apply_gradients")))
+
+def _optimizer(module: str, owner: str, method: str, function: str = "applying_gradients") -> Patch:
+    return Patch(f"{module}:{owner}", method,
+                 f"{OURS}.mid_level.keras_layers.optimizer_steps:{function}",
+                 "updates the tables of Keras layers; applied when the name of a layer is first "
+                 "read, and when one is called", replaces=True, wraps=True)
+
+
+# Applied while Keras layers of tables are in use, as `install` knows no Keras.
+V1_OPTIMIZERS = (
+    _optimizer("tensorflow.python.training.optimizer", "Optimizer", "apply_gradients"),)
+KERAS_2_OPTIMIZERS = tuple(
+    _optimizer(f"{keras}.src.optimizers.{module}", owner, "apply_gradients")
+    for keras in ("keras", "tf_keras")
+    for module, owner in (("optimizer", "Optimizer"), ("legacy.optimizer_v2", "OptimizerV2")))
+KERAS_3_OPTIMIZERS = (
+    _optimizer("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply",
+               "applying_in_keras_3"),)

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from tpu_estimator_embedding.compat.module_view import ModuleView
+from tpu_estimator_embedding.patches.module_view import ModuleView
 
 
 @pytest.fixture(name="shown")
