@@ -75,6 +75,20 @@ class Count(NamedTuple):
         return int(found[1])
 
 
+class Text(NamedTuple):
+    """A setting that is any text.
+
+    Attributes:
+        variable: name of the environment variable.
+    """
+
+    variable: str
+
+    def read(self) -> str | None:
+        """Returns the text, which may be empty; None where the variable is not set."""
+        return os.environ.get(self.variable)
+
+
 class Switch(NamedTuple):
     """A setting that is "0" or anything else.
 
@@ -112,6 +126,9 @@ CHECKPOINT_NUM_HOSTS = Count("TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_NUM_HOSTS", "an
 SYNCHRONOUS = Switch("TPU_ESTIMATOR_EMBEDDING_SYNCHRONOUS", default=False)
 ASYNC_CHECKPOINTS = Switch("TPU_ESTIMATOR_EMBEDDING_ASYNC_CHECKPOINTS", default=False)
 CHECKPOINT_AT_START = Switch("TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_AT_START", default=True)
+
+# Of TensorFlow.
+TF_CONFIG = Text("TF_CONFIG")
 
 
 def num_cores() -> int | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.stubs import tpu_system
-from tpu_estimator_embedding.runtime.tf_config import check_form, check_tf_config
+from tpu_estimator_embedding.tf_config import check_form, check_tf_config
 
 _upstream_init = upstream.tpu_config.RunConfig.__init__
 _plain_init = upstream.run_config.RunConfig.__init__

@@ -8,7 +8,6 @@ its body is complete. Sessions with a cluster, and functions of eager programs, 
 """
 
 import functools
-import os
 import threading
 import weakref
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from tensorflow.python.client import session
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import function
 
+from tpu_estimator_embedding import tf_config
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 
 _tensorflow_extend = session.BaseSession._extend_graph
@@ -110,8 +110,7 @@ def _place_new(graph: tf.Graph) -> None:
 def _stands_in() -> bool:
     """Whether this machine stands in for a TPU, and no cluster has the devices of the program."""
     is_asked_for = tpu_system.is_logged() or tpu_cores.chosen() is not None
-    return (is_asked_for and "cluster" not in os.environ.get("TF_CONFIG", "")
-            and not tpu_system.is_present())
+    return is_asked_for and not tf_config.names_cluster() and not tpu_system.is_present()
 
 
 def _is_local(of: tf.compat.v1.Session) -> bool:

@@ -2,7 +2,6 @@
 """Initialization and shutdown of a TPU system; without a TPU they do nothing."""
 
 import functools
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from tensorflow.python.eager import remote
 from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
+from tpu_estimator_embedding import tf_config
 from tpu_estimator_embedding.channels import channel
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.low_level import configured_tables
@@ -118,6 +118,6 @@ def initialize_session(self: tf.compat.v1.Session, target: str | bytes | None,
     A session with a cluster, its own or that of TF_CONFIG, waits until the cluster starts.
     """
     has_cluster = config is not None and config.cluster_def.job
-    if target and not has_cluster and "cluster" not in os.environ.get("TF_CONFIG", ""):
+    if target and not has_cluster and not tf_config.names_cluster():
         target = tpu_system.or_this_machine(tf.compat.as_str(target))
     _tensorflow_session(self, target, graph, config)
