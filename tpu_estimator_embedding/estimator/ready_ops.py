@@ -6,15 +6,13 @@ Scaffold adds one more op for every variable and report, and TensorFlow optimize
 again for everything that its session runs.
 """
 
-import os
 from collections.abc import Iterable
 
 import tensorflow as tf
 from tensorflow.python.ops import resources
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.types import Tensor
-
-_DEVICE_VARIABLE = "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING"  # TensorFlow's
 
 
 def add_ready_ops() -> None:
@@ -39,7 +37,8 @@ def _uninitialized(variables: Iterable[tf.Variable]) -> Tensor:
     if not variables:
         return tf.constant([], tf.string)
     are_initialized = [_is_initialized(variable) for variable in variables]
-    with tf.device(os.environ.get(_DEVICE_VARIABLE, "/cpu:0")):
+    device = settings.TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING.read()
+    with tf.device("/cpu:0" if device is None else device):
         # Fewer ops than those of tf.boolean_mask.
         return tf.gather_nd(tf.constant([variable.op.name for variable in variables]),
                             tf.where(tf.logical_not(tf.stack(are_initialized))))
