@@ -4,6 +4,9 @@
 A setting is a default of a machine or a command line, for programs that are not to be edited: the
 options of `run` set most of them, also for processes that the program starts. Arguments that a
 program gives override them.
+
+Variables of the system, of TensorFlow and of other libraries are read here, too, under their own
+names. They mean what they mean there.
 """
 
 import os
@@ -26,13 +29,17 @@ class Choice(NamedTuple):
     words: tuple[str, ...]
     unset: str
 
+    def given(self) -> str:
+        """Returns what the variable is, known or not; "" where it is not set."""
+        return os.environ.get(self.variable, "")
+
     def read(self) -> str:
         """Returns the word; "" where the variable is not set or empty.
 
         Raises:
             ValueError: if the word is not known.
         """
-        word = os.environ.get(self.variable, "")
+        word = self.given()
         if word:
             checks.check_one_of(self.variable, self.words, word, f"Unset it to {self.unset}.")
         return word
@@ -75,6 +82,20 @@ class Count(NamedTuple):
         return int(found[1])
 
 
+class Text(NamedTuple):
+    """A variable of the system or of another library, which is any text.
+
+    Attributes:
+        variable: name of the environment variable.
+    """
+
+    variable: str
+
+    def read(self) -> str | None:
+        """Returns the text, which may be empty; None where the variable is not set."""
+        return os.environ.get(self.variable)
+
+
 class Switch(NamedTuple):
     """A setting that is "0" or anything else.
 
@@ -112,6 +133,29 @@ CHECKPOINT_NUM_HOSTS = Count("TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_NUM_HOSTS", "an
 SYNCHRONOUS = Switch("TPU_ESTIMATOR_EMBEDDING_SYNCHRONOUS", default=False)
 ASYNC_CHECKPOINTS = Switch("TPU_ESTIMATOR_EMBEDDING_ASYNC_CHECKPOINTS", default=False)
 CHECKPOINT_AT_START = Switch("TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_AT_START", default=True)
+
+# Of TensorFlow and Keras.
+TF_CONFIG = Text("TF_CONFIG")
+TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING = Text(
+    "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING")
+TF_ENABLE_ONEDNN_OPTS = Text("TF_ENABLE_ONEDNN_OPTS")
+TF_ONEDNN_USE_SYSTEM_ALLOCATOR = Text("TF_ONEDNN_USE_SYSTEM_ALLOCATOR")
+TF_USE_LEGACY_KERAS = Text("TF_USE_LEGACY_KERAS")
+
+# Of Google's clients: which TPU a machine has, and where it is told so.
+GCE_METADATA_HOST = Text("GCE_METADATA_HOST")
+GCE_METADATA_IP = Text("GCE_METADATA_IP")
+KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS = Text("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+TPU_NAME = Text("TPU_NAME")
+
+# Of compilers, of glibc, of the system and of MLflow.
+CXX = Text("CXX")
+LDFLAGS = Text("LDFLAGS")
+GLIBC_TUNABLES = Text("GLIBC_TUNABLES")
+MALLOC_ARENA_MAX = Text("MALLOC_ARENA_MAX")
+TMPDIR = Text("TMPDIR")
+XDG_CACHE_HOME = Text("XDG_CACHE_HOME")
+MLFLOW_TRACKING_URI = Text("MLFLOW_TRACKING_URI")
 
 
 def num_cores() -> int | None:

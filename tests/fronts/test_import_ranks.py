@@ -17,7 +17,7 @@ ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent
 ORDER = (
     "",  # the package itself: the version, and public names that load when they are read
     "types", "checks", "figures", "toml_table", "json_text", "free_memory",
-    "settings", "processes", "versions",
+    "settings", "tf_config", "processes", "versions",
     "other_api", "optimizers", "patches", "multipliers", "ops", "kernels", "channels", "plan",
     "engine", "statistics", "checkpoint", "config", "feature_column", "mid_level", "low_level",
     "compat", "estimator", "io", "runtime", "tf_estimator", "tf_tpu", "trainer", "experiments",

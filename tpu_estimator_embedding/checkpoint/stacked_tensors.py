@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.checkpoint.sparse_core_layout import Placement
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, bytes_of, row_blocks
 
@@ -103,7 +104,7 @@ class RowsOnDisk:
     def __init__(self, tensor: StoredTensor):
         self._row_shape, self._dtype = tensor.shape[1:], tensor.numpy_dtype
         self._row_bytes = tensor.row_bytes
-        given = os.environ.get("TMPDIR")
+        given = settings.TMPDIR.read()
         self._directory = given or (str(_LARGE) if _LARGE.is_dir() else tempfile.gettempdir())
         free = shutil.disk_usage(self._directory).free
         if free < tensor.size:

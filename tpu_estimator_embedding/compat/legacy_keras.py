@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tpu_estimator_embedding import versions
+from tpu_estimator_embedding import settings, versions
 from tpu_estimator_embedding.patches import patch, patch_table
 
-VARIABLE = "TF_USE_LEGACY_KERAS"
+VARIABLE = settings.TF_USE_LEGACY_KERAS.variable
 _TRUE = ("1", "true", "True")  # as TensorFlow reads booleans
 _set_here: set[str] = set()  # VARIABLE, if it was not set before
 
@@ -43,7 +43,7 @@ def use() -> None:
         raise RuntimeError(sentence)
     if not _is_needed():
         return
-    if VARIABLE not in os.environ:
+    if settings.TF_USE_LEGACY_KERAS.read() is None:
         _set_here.add(VARIABLE)
     os.environ[VARIABLE] = "1"
     import tensorflow as tf  # the first import now selects tf_keras
@@ -96,7 +96,7 @@ def seed_initializers(seed: int | None) -> Iterator[None]:
 
 def package() -> str:
     """Returns the package of `tf.keras` where Estimators work; on 2.15, either has Keras 2."""
-    return "tf_keras" if _is_needed() or os.environ.get(VARIABLE) in _TRUE else "keras"
+    return "tf_keras" if _is_needed() or _is_chosen() else "keras"
 
 
 def problem() -> str:
@@ -108,8 +108,9 @@ def problem() -> str:
                 f"`tpu_estimator_embedding.install()` above the first line that uses "
                 f"{used[0]}; right below `import tpu_estimator_embedding` at the top of the "
                 f"program is best.")
-    if os.environ.get(VARIABLE, "1") not in _TRUE:
-        return (f"`{VARIABLE}` must be 1, got {os.environ[VARIABLE]!r}: Estimators need "
+    given = settings.TF_USE_LEGACY_KERAS.read()
+    if given is not None and given not in _TRUE:
+        return (f"`{VARIABLE}` must be 1, got {given!r}: Estimators need "
                 f"Keras 2. Unset it, or set it to 1.")
     return ""
 
@@ -139,7 +140,7 @@ def _no_deps() -> str:
 
 def found() -> str:
     """Returns which Keras `tf.keras` is, or would be when it is first used."""
-    if not _is_needed() and os.environ.get(VARIABLE) not in _TRUE:
+    if not _is_needed() and not _is_chosen():
         return f"keras {versions.installed_version('keras', 'keras-nightly')}"
     version = versions.installed_version("tf-keras", "tf-keras-nightly")
     return f"tf-keras {version}" if version else "none"
@@ -147,7 +148,7 @@ def found() -> str:
 
 def _problem_with_own_keras(minor: str) -> str:
     version = versions.installed_version("keras", "keras-nightly") or ""
-    if version.startswith("3.") and os.environ.get(VARIABLE) not in _TRUE:
+    if version.startswith("3.") and not _is_chosen():
         return (f"Keras {version} does not match TensorFlow {minor}, and Estimators need Keras 2: "
                 f"pip install 'keras~={minor}.0'")
     return ""
@@ -162,6 +163,10 @@ def keras_3_names() -> list[str]:
 
 def _is_needed() -> bool:
     return versions.tensorflow_minor() > versions.LAST_WITH_ESTIMATOR
+
+
+def _is_chosen() -> bool:
+    return settings.TF_USE_LEGACY_KERAS.read() in _TRUE
 
 
 def _attribute(module: str, name: str) -> object:

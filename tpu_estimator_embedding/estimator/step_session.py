@@ -11,7 +11,6 @@ import enum
 import functools
 import math
 import operator
-import os
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,9 +21,9 @@ from tensorflow.python.client import session as client_session
 from tensorflow.python.ops import resources
 from tensorflow.python.training import session_manager
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.types import Structure, Tensor
 
-_DEVICE_VARIABLE = "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING"  # TensorFlow's
 _CALLING_THREAD = -1  # as RunOptions.inter_op_thread_pool
 _NUM_TIMED = 10  # calls that show whether a step is small
 _SHORT_SECONDS = 0.001  # of a small step
@@ -295,7 +294,8 @@ def _uninitialized(variables: Iterable[tf.Variable]) -> Tensor:
     if not variables:
         return tf.constant([], tf.string)
     are_initialized = [_is_initialized(variable) for variable in variables]
-    with tf.device(os.environ.get(_DEVICE_VARIABLE, "/cpu:0")):
+    device = settings.TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING.read()
+    with tf.device("/cpu:0" if device is None else device):
         # Fewer ops than those of tf.boolean_mask.
         return tf.gather_nd(tf.constant([variable.op.name for variable in variables]),
                             tf.where(tf.logical_not(tf.stack(are_initialized))))

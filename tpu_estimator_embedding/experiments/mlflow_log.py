@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.experiments.run_records import RunRecord, TrackerError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def write(directory: pathlib.Path, runs: Sequence[RunRecord], files: Sequence[pa
     import mlflow
     logging.getLogger("alembic").setLevel(logging.WARNING)  # 50 lines about a new store's tables
 
-    given = os.environ.get("MLFLOW_TRACKING_URI")
+    given = settings.MLFLOW_TRACKING_URI.read()
     address = given or f"sqlite:///{directory / 'mlflow.db'}"
     try:
         client = mlflow.MlflowClient(tracking_uri=address)

@@ -4,12 +4,11 @@
 import argparse
 import contextlib
 import dataclasses
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from tpu_estimator_embedding import checks, figures
+from tpu_estimator_embedding import checks, figures, tf_config
 from tpu_estimator_embedding.experiments import (
     directory_lock,
     program_search,
@@ -258,6 +257,6 @@ def _by_key(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _check_alone() -> None:
-    if os.environ.get("TF_CONFIG"):
+    if tf_config.text():
         raise ValueError("Each run of a sweep uses one machine, but TF_CONFIG describes a cluster. "
                          "Unset it.")

@@ -34,12 +34,13 @@ def share() -> str:
 
 
 def _reason_against() -> str:
-    chosen = os.environ.get(settings.ONE_ARENA.variable)  # unchecked: `load.kernels` refuses others
+    chosen = settings.ONE_ARENA.given()  # `load.kernels` refuses unknown words
     if chosen == "off":
         return f"{settings.ONE_ARENA.variable}=off"
     if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
         return "its C library is not glibc"
-    if "MALLOC_ARENA_MAX" in os.environ or "arena" in os.environ.get("GLIBC_TUNABLES", ""):
+    if (settings.MALLOC_ARENA_MAX.read() is not None
+            or "arena" in (settings.GLIBC_TUNABLES.read() or "")):
         return "the environment chooses a number"
     if chosen != "on" and len(os.sched_getaffinity(0)) > _MOST_CORES:
         return f"more than {_MOST_CORES} cores; {settings.ONE_ARENA.variable}=on limits them to one"

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.kernels import compiler, library, units
 from tpu_estimator_embedding.kernels.compiler import CompilationError, Watch
 from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
@@ -94,7 +95,7 @@ def _compile(command: Sequence[str], flags_of_units: Mapping[pathlib.Path, Seque
 
 
 def _link_flags(tensorflow: TensorFlowBuild) -> list[str]:
-    extra = shlex.split(os.environ.get("LDFLAGS", ""))
+    extra = shlex.split(settings.LDFLAGS.read() or "")
     return [f"-L{tensorflow.directory}", f"-l:{tensorflow.framework_library.name}", *extra]
 
 

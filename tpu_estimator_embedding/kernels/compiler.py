@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 
+from tpu_estimator_embedding import settings
+
 _NAMES = ("c++", "g++", "clang++")
 Watch = Callable[..., Iterable[concurrent.futures.Future[None]]]  # such as tqdm
 
@@ -29,7 +31,7 @@ def find() -> list[str] | None:
     """
     if platform.system() != "Linux":
         return None  # nothing else was ever tried
-    chosen = shlex.split(os.environ.get("CXX", ""))
+    chosen = shlex.split(settings.CXX.read() or "")
     candidates = [chosen] if chosen else [[name] for name in _NAMES]
     return next((command for command in candidates if _works(command)), None)
 

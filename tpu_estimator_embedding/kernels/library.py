@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 
+from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.kernels import trust, units
 from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 
@@ -37,7 +38,7 @@ def cache() -> pathlib.Path:
     >>> cache().name
     'tpu_estimator_embedding'
     """
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    chosen = settings.XDG_CACHE_HOME.read() or ""
     root = pathlib.Path(chosen) if os.path.isabs(chosen) else pathlib.Path("~/.cache").expanduser()
     return root / "tpu_estimator_embedding"
 

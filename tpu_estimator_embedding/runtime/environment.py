@@ -2,15 +2,14 @@
 """The requirements of this package, what is installed, and how to fix problems."""
 
 import dataclasses
-import os
 import platform
 from collections import Counter
 
-from tpu_estimator_embedding import versions
+from tpu_estimator_embedding import settings, versions
 
 _TENSORFLOW_COMMAND = f"pip install 'tensorflow{versions.TENSORFLOW_RANGE}'"
-_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
-_ONEDNN_ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
+_ONEDNN = settings.TF_ENABLE_ONEDNN_OPTS.variable
+_ONEDNN_ALLOCATOR = settings.TF_ONEDNN_USE_SYSTEM_ALLOCATOR.variable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +62,6 @@ def _kernels() -> Diagnosis:
 
 
 def _huge_pages() -> Diagnosis:
-    from tpu_estimator_embedding import settings
     try:
         is_off = settings.HUGE_PAGES.read() == "off"
         return Diagnosis("Huge pages",
@@ -86,11 +84,12 @@ def _onednn() -> Diagnosis:
     """
     from tensorflow.python.util import _pywrap_util_port
     if _pywrap_util_port.IsMklEnabled():
-        uses_system = os.environ.get(_ONEDNN_ALLOCATOR, "").lower() in ("1", "true")
+        allocator = settings.TF_ONEDNN_USE_SYSTEM_ALLOCATOR.read() or ""
+        uses_system = allocator.lower() in ("1", "true")
         return Diagnosis("oneDNN", "on, with the system's allocator" if uses_system else (
             f"on; {_ONEDNN_ALLOCATOR}=1 saves 4 % or more of the memory of tables, and makes steps "
             "somewhat slower"))
-    by_program = f", by {_ONEDNN}" if os.environ.get(_ONEDNN) else ""
+    by_program = f", by {_ONEDNN}" if settings.TF_ENABLE_ONEDNN_OPTS.read() else ""
     return Diagnosis("oneDNN", f"off{by_program}; {_ONEDNN}=1 makes dense layers faster, with "
                                "other rounding")
 

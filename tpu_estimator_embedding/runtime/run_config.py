@@ -7,7 +7,7 @@ from typing import Any
 
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.stubs import tpu_system
-from tpu_estimator_embedding.runtime.tf_config import check_form, check_tf_config
+from tpu_estimator_embedding.tf_config import check_form, check_tf_config
 
 
 def initializing(original: Callable[..., None]) -> Callable[..., None]:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubernetes import client
 
-from tpu_estimator_embedding.runtime.tf_config import check_tf_config
+from tpu_estimator_embedding.tf_config import check_tf_config
 
 FOLDER = pathlib.Path(__file__).parents[3] / "examples" / "cluster"
 OBJECTS = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))

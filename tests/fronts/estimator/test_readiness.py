@@ -27,6 +27,19 @@ def test_reports_of_readiness_name_what_is_not_initialized():
         assert session.run(ready_for_local).tolist() == []
 
 
+@pytest.mark.parametrize("value, device", [
+    (None, "/device:CPU:0"), ("", ""), ("/cpu:1", "/device:CPU:1")])
+def test_reports_are_on_the_device_that_tensorflows_variable_names(monkeypatch, value, device):
+    variable = "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING"
+    monkeypatch.delenv(variable, raising=False)
+    if value is not None:
+        monkeypatch.setenv(variable, value)
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.get_variable("a", [2])
+        add_ready_ops()
+        assert {op.device for op in graph.get_operations() if op.type == "GatherNd"} == {device}
+
+
 def _assign_two():
     [offset] = [variable for variable in tf.compat.v1.local_variables()
                 if variable.op.name == "offset"]

@@ -284,10 +284,11 @@ def test_bad_arguments_are_errors_before_anything_is_written(arguments, sentence
     assert not list(tmp_path.iterdir())
 
 
-def test_sweep_runs_on_one_machine(monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("value", ['{"cluster": {}}', "{}", "{"])
+def test_sweep_runs_on_one_machine(monkeypatch, tmp_path, capsys, value):
     from tpu_estimator_embedding import cli
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TF_CONFIG", '{"cluster": {}}')
+    monkeypatch.setenv("TF_CONFIG", value)
     assert cli.main(["sweep", str(PROGRAM), "--multiplier", "1"]) == 2
     assert "TF_CONFIG describes a cluster" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding.runtime.tf_config import check_tf_config
+from tpu_estimator_embedding.tf_config import check_tf_config
 
 CLUSTER = {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3", "h:4"]}
 CHIEF = {"type": "chief", "index": 0}

@@ -50,7 +50,10 @@ def test_arenas_are_left_alone(environment, reason):
 @pytest.mark.parametrize("environment, cores, most", [
     ({}, 16, "one"), ({}, 17, "as many as the system makes: more than 16 cores; "
                       "TPU_ESTIMATOR_EMBEDDING_ONE_ARENA=on limits them to one"),
-    ({"TPU_ESTIMATOR_EMBEDDING_ONE_ARENA": "on"}, 64, "one")])
+    ({"TPU_ESTIMATOR_EMBEDDING_ONE_ARENA": "on"}, 64, "one"),
+    ({"TPU_ESTIMATOR_EMBEDDING_ONE_ARENA": "never"}, 16, "one"),  # refused with the first table
+    ({"MALLOC_ARENA_MAX": ""}, 16, "as many as the system makes: the environment chooses a "
+                                   "number")])
 def test_many_cores_have_many_arenas_unless_a_variable_says_one(environment, cores, most):
     done = run_python(f"""
         import os

@@ -121,6 +121,15 @@ def test_many_builds_at_once_compile_once(sources, tensorflow, monkeypatch):
     assert sum("-shared" in command for command in commands) == 1
 
 
+@pytest.mark.parametrize("flags, last", [
+    (None, []), ("", []), ("-Wl,-O1 '-L/a b'", ["-Wl,-O1", "-L/a b"])])
+def test_flags_of_the_linker_are_added(tensorflow, monkeypatch, flags, last):
+    monkeypatch.delenv("LDFLAGS", raising=False)
+    if flags is not None:
+        monkeypatch.setenv("LDFLAGS", flags)
+    assert build._link_flags(tensorflow)[2:] == last
+
+
 def test_chosen_compiler_is_the_only_one_tried(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler -O1")
     assert compiler.find() is None

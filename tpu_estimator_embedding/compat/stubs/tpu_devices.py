@@ -8,7 +8,6 @@ its body is complete. Sessions with a cluster, and functions of eager programs, 
 """
 
 import functools
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import settings
+from tpu_estimator_embedding import settings, tf_config
 from tpu_estimator_embedding.compat.stubs import tpu_system
 
 # Graph -> number of its ops that were placed here.
@@ -114,8 +113,7 @@ def _place_new(graph: tf.Graph) -> None:
 def _stands_in() -> bool:
     """Whether this machine stands in for a TPU, and no cluster has the devices of the program."""
     is_asked_for = tpu_system.is_logged() or settings.num_cores() is not None
-    return (is_asked_for and "cluster" not in os.environ.get("TF_CONFIG", "")
-            and not tpu_system.is_present())
+    return is_asked_for and not tf_config.names_cluster() and not tpu_system.is_present()
 
 
 def _is_local(of: tf.compat.v1.Session) -> bool:

@@ -5,7 +5,6 @@ The class stays TensorFlow's, so that subclasses and `isinstance` work; these fu
 of its methods. If a TPU answers, they behave like TensorFlow's.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -144,8 +143,8 @@ def _name_of(tpu: Any) -> str:
         tpu = tpu[0] if tpu else ""
     if isinstance(tpu, bytes):
         tpu = tpu.decode()
-    return (tpu or os.environ.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
-            or os.environ.get("TPU_NAME") or "")
+    return (tpu or settings.KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS.read()
+            or settings.TPU_NAME.read() or "")
 
 
 def _is_address(name: str) -> bool:

@@ -2,7 +2,6 @@
 """Initialization and shutdown of a TPU system; without a TPU they do nothing."""
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from tensorflow.python.eager import remote
 from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
-from tpu_estimator_embedding import settings
+from tpu_estimator_embedding import settings, tf_config
 from tpu_estimator_embedding.channels import channel
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.low_level import configured_tables
@@ -118,7 +117,7 @@ def creating_session(original: Callable[..., None]) -> Callable[..., None]:
                            graph: tf.Graph | None = None,
                            config: tf.compat.v1.ConfigProto | None = None) -> None:
         has_cluster = config is not None and config.cluster_def.job
-        if target and not has_cluster and "cluster" not in os.environ.get("TF_CONFIG", ""):
+        if target and not has_cluster and not tf_config.names_cluster():
             target = tpu_system.or_this_machine(tf.compat.as_str(target))
         original(self, target, graph, config)
 

@@ -5,12 +5,13 @@ Every stub checks this first, and is not used if there is a TPU.
 """
 
 import http.client
-import os
 import socket
 import threading
 import urllib.parse
 
 import tensorflow as tf
+
+from tpu_estimator_embedding import settings
 
 LOCAL = ("", "local")  # the masters that mean this process
 CONNECT_SECONDS = 2.0  # a TPU answers in milliseconds, an unused address never
@@ -84,8 +85,8 @@ def or_this_machine(master: str) -> str:
 
 def is_on_google_cloud() -> bool:
     """Whether TPU names can be resolved, which works on machines of Google Cloud only."""
-    server = os.environ.get("GCE_METADATA_HOST") or os.environ.get(
-        "GCE_METADATA_IP") or _METADATA_SERVER
+    server = (settings.GCE_METADATA_HOST.read() or settings.GCE_METADATA_IP.read()
+              or _METADATA_SERVER)
     connection = http.client.HTTPConnection(server, timeout=CONNECT_SECONDS)
     try:
         connection.request("GET", "/computeMetadata/v1/", headers={"Metadata-Flavor": "Google"})

@@ -193,6 +193,15 @@ def test_session_with_a_cluster_keeps_devices(monkeypatch):
             assert is_refused(session, constant) and constant.device == FOREIGN
 
 
+@pytest.mark.parametrize("value", ["{}", "{", '{"task": {"type": "worker", "index": 0}}'])
+def test_session_without_a_cluster_has_devices_of_this_machine(monkeypatch, value):
+    monkeypatch.setenv("TF_CONFIG", value)
+    with tf.Graph().as_default(), v1.Session() as session:
+        with tf.device(FOREIGN):
+            constant = tf.constant(1)
+        assert session.run(constant) == 1
+
+
 def test_function_of_an_eager_program_keeps_devices():
     @tf.function
     def one():

@@ -263,6 +263,19 @@ def test_session_of_a_tpu_that_is_not_there_is_of_this_machine(monkeypatch):
     assert waiting_for == ["grpc://localhost:1"] * 2
 
 
+@pytest.mark.parametrize("value, waits", [
+    ('{"cluster": {}}', True), ('{"cluster"', True), ("", False), ("{}", False), ("{", False),
+    ('{"task": {"type": "worker", "index": 0}}', False)])
+def test_session_waits_where_tf_config_names_a_cluster(monkeypatch, value, waits):
+    """A wrong value is no error: it is one where a RunConfig is made."""
+    targets = []
+    monkeypatch.setattr(tpu_setup, "_tensorflow_session",
+                        lambda self, target, graph, config: targets.append(target))
+    monkeypatch.setenv("TF_CONFIG", value)
+    tpu_setup.initialize_session(None, "grpc://localhost:1")
+    assert targets == ["grpc://localhost:1" if waits else ""]
+
+
 def test_session_of_a_server_is_of_the_server():
     server = tf.distribute.Server.create_local_server()
     with tf.Graph().as_default(), v1.Session(server.target) as session:

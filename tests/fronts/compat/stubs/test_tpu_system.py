@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a TPU system answers: it does, a server without TPUs does, or nothing does."""
 
+import http.server
 import socket
 import threading
 import time
@@ -70,6 +71,28 @@ def test_name_that_takes_long_to_look_up_is_not_waited_for(monkeypatch):
     assert tpu_system.device_types("grpc://slow:8470") is None
     assert time.monotonic() - start < PATIENCE
     found.set()
+
+
+@pytest.mark.parametrize("of_host, of_ip", [
+    ("localhost:{}", None), ("localhost:{}", "localhost:1"), (None, "localhost:{}"),
+    ("", "localhost:{}")])
+def test_machine_of_google_is_one_whose_server_says_so(monkeypatch, of_host, of_ip):
+    class Metadata(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802 (Python's name)
+            self.send_response(200)
+            self.send_header("Metadata-Flavor", "Google")
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.HTTPServer(("localhost", 0), Metadata) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        for name, address in (("GCE_METADATA_HOST", of_host), ("GCE_METADATA_IP", of_ip)):
+            monkeypatch.delenv(name, raising=False)
+            if address is not None:
+                monkeypatch.setenv(name, address.format(server.server_port))
+        assert tpu_system.is_on_google_cloud()
 
 
 def test_this_is_no_machine_of_google(silent_port, closed_port, monkeypatch):

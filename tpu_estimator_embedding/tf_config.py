@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks TF_CONFIG, which describes a cluster and the task of a process in it."""
+"""Reads TF_CONFIG, which describes a cluster and the task of a process in it, and checks it."""
 
 import json
-import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, settings
 
-VARIABLE = "TF_CONFIG"
+VARIABLE = settings.TF_CONFIG.variable
 
 _CHIEFS = ("chief", "master")
 _OUTSIDE = "evaluator"  # evaluators are not listed in the cluster
@@ -19,6 +18,20 @@ _FORMAT = ('Its format is {"cluster": {"chief": ["host:port"], "worker": [...], 
 _OBJECTS = {"cluster": "an object of job names and lists of addresses",
             "task": "an object with type and index", "service": "an object"}
 _TEXTS = ("model_dir", "session_master", "eval_session_master")
+
+
+def text() -> str:
+    """Returns TF_CONFIG, unchecked; empty if it is not set."""
+    return settings.TF_CONFIG.read() or ""
+
+
+def names_cluster() -> bool:
+    """Whether TF_CONFIG speaks of a cluster.
+
+    It asks for the word: sessions of programs without Estimators ask, too, where no part of
+    TF_CONFIG is read and so none is checked.
+    """
+    return "cluster" in text()
 
 
 def check_tf_config() -> None:
@@ -40,10 +53,10 @@ def check_form() -> dict[str, Any]:
     Raises:
         ValueError: if it is no JSON object, or a part that TensorFlow reads has another type.
     """
-    text = os.environ.get(VARIABLE)
-    if not text:
+    given = text()
+    if not given:
         return {}
-    config = _parse(text)
+    config = _parse(given)
     for name, rule in _OBJECTS.items():
         checks.check(isinstance(config.get(name, {}), dict), f"{name} in {VARIABLE}", rule,
                      config.get(name), _FORMAT)
@@ -56,12 +69,12 @@ def check_form() -> dict[str, Any]:
     return config
 
 
-def _parse(text: str) -> dict[str, Any]:
+def _parse(given: str) -> dict[str, Any]:
     try:
-        config = json.loads(text)
+        config = json.loads(given)
     except json.JSONDecodeError:
         config = None
-    checks.check(isinstance(config, dict), VARIABLE, "a JSON object", text, _FORMAT)
+    checks.check(isinstance(config, dict), VARIABLE, "a JSON object", given, _FORMAT)
     return config
 
 
