@@ -66,7 +66,6 @@ class EngineModel:
         workers: those that train synchronously; None where each updates by itself.
         eval_on_tpu: see `TPUEstimator`.
         log_every_n_steps: how often training logs loss and speed; None means never.
-        length: the length of a loop of training.
         use_step: called with each step that this process will run.
     """
 
@@ -81,7 +80,6 @@ class EngineModel:
     workers: Workers | None
     eval_on_tpu: bool
     log_every_n_steps: int | None
-    length: LoopLength
     use_step: Callable[[EngineStep], None]
 
     def build(self, inputs: ModelInput, config: RunConfig, params: Structure, *,
@@ -107,7 +105,7 @@ class EngineModel:
 
         spec = self._spec(inputs, model_fn)
         saver = saver_of_tables(call.plan, spec.scaffold, is_export=call.is_export,
-                                training=call.training)
+                                training=call.training, loads_tables=call.loads_tables)
         return spec if saver is None else spec._replace(scaffold=tf.compat.v1.train.Scaffold(
             saver=saver, copy_from_scaffold=spec.scaffold))
 
@@ -146,7 +144,7 @@ class EngineModel:
             training_hooks=logging_without_input(spec.training_hooks),
             evaluation_hooks=[*warm_start, *logging_without_input(spec.evaluation_hooks)],
             prediction_hooks=[*warm_start, *logging_without_input(spec.prediction_hooks)])
-        return self._with_update(spec, step, warm_start) if call.training else spec
+        return self._with_update(spec, step, warm_start, call.length) if call.training else spec
 
     def _updating(self, training: bool) -> StepUpdate:
         if training and self.workers:
@@ -165,13 +163,13 @@ class EngineModel:
         return value_by_id(checkpoint, name, self.stored, self.checkpoint_num_hosts)
 
     def _with_update(self, spec: upstream.model_fn.EstimatorSpec, step: EngineStep,
-                     warm_start: _Hooks) -> upstream.model_fn.EstimatorSpec:
+                     warm_start: _Hooks, length: LoopLength) -> upstream.model_fn.EstimatorSpec:
         tell_of_unused_slots(self.model_dir, step.names)
         updates = [op for op in (spec.train_op, step.update) if op is not None]
         with tf.control_dependencies(updates):
             steps_done = tf.identity(tf.compat.v1.train.get_global_step().read_value())
         with self.context.with_mode(upstream.model_fn.ModeKeys.TRAIN) as ctx:
             logging = log_hooks(spec.loss, steps_done, ctx.global_batch_size,
-                                self.log_every_n_steps, self.length, self.model_dir)
+                                self.log_every_n_steps, length, self.model_dir)
         return spec._replace(train_op=tf.group(*updates), training_hooks=(
             *warm_start, *step.hooks, *spec.training_hooks, *logging))

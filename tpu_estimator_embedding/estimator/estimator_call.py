@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import EmbeddingStatisticsHook
+from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength
 from tpu_estimator_embedding.estimator.input.feeding import InputFeed
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.restore import WarmStartSettings
@@ -30,6 +31,8 @@ class EstimatorCall:
         to_the_end: whether it evaluates the whole input, and not a number of steps.
         statistics: hooks of the program that want measures of the steps.
         warm_start: what variables start from; None where a checkpoint of the model gives them.
+        length: the length of a loop of training.
+        loads_tables: whether tables are loaded that could be read, or exported, in place.
     """
 
     mode: str
@@ -38,6 +41,8 @@ class EstimatorCall:
     to_the_end: bool = False
     statistics: tuple[EmbeddingStatisticsHook, ...] = ()
     warm_start: WarmStartSettings | None = None
+    length: LoopLength = LoopLength()
+    loads_tables: bool = False
 
     @property
     def training(self) -> bool:

@@ -14,7 +14,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.estimator_call import ModelGraph
 from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
-from tpu_estimator_embedding.estimator.hooks.loop_length import length_in_evaluation
+from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength
 from tpu_estimator_embedding.estimator.hooks.step_loop import Steps, in_loops
 from tpu_estimator_embedding.estimator.input.feeding import InputFeed
 from tpu_estimator_embedding.estimator.step_session import StepSessionCreator, reach_local_variables
@@ -52,6 +52,7 @@ class Evaluation:
         session_config: its configuration.
         checkpoint_path: the checkpoint to restore; None evaluates initial values.
         output_dir: the directory of the summaries.
+        length: the length of a loop; without a limit, as on a TPU, it has all steps.
     """
 
     ops: EvaluationOps
@@ -60,6 +61,7 @@ class Evaluation:
     session_config: tf.compat.v1.ConfigProto | None
     checkpoint_path: str | None
     output_dir: str
+    length: LoopLength
 
 
 def evaluation_ops(graph: ModelGraph, hooks: Sequence[tf.compat.v1.train.SessionRunHook]
@@ -104,7 +106,7 @@ def evaluate(evaluation: Evaluation) -> dict[str, Any]:
     updates = _counted([update], stops)
     if feeds and stops:
         steps = Steps(tf_evaluation._get_or_create_eval_step, lambda: stops[0]._num_evals)
-        hooks = in_loops(hooks, length_in_evaluation(), steps, feeds[0], fetches_values=True)
+        hooks = in_loops(hooks, evaluation.length, steps, feeds[0], fetches_values=True)
     creator = StepSessionCreator(scaffold, evaluation.master, evaluation.session_config,
                                  checkpoint_path=evaluation.checkpoint_path)
     start = time.time()

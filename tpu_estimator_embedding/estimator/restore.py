@@ -146,7 +146,7 @@ def translate_read_errors() -> Iterator[None]:
 
 
 def saver_of_tables(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, *,
-                    is_export: bool, training: bool) -> "TableSaver | None":
+                    is_export: bool, training: bool, loads_tables: bool) -> "TableSaver | None":
     """Returns a Saver that does not load tables; None if the session's own one is to restore them.
 
     Args:
@@ -154,9 +154,9 @@ def saver_of_tables(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, 
         scaffold: the Scaffold of the model.
         is_export: whether the graph is exported.
         training: whether it trains the tables.
+        loads_tables: whether the environment says that tables are loaded.
     """
-    are_loaded = settings.TABLES_IN_PLACE.read() == "off"
-    if not plan.tables or (is_export and (are_loaded or scaffold.saver is not None)):
+    if not plan.tables or (is_export and (loads_tables or scaffold.saver is not None)):
         return None
     # Loaded only here, because it loads what reads checkpoints: `install()` does not wait for that.
     from tpu_estimator_embedding.checkpoint import export_saver, in_place_saver
@@ -166,7 +166,7 @@ def saver_of_tables(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, 
     if training or size <= LOADED_BYTES:
         return None
     reason = ""
-    if are_loaded:
+    if loads_tables:
         reason = f"{settings.TABLES_IN_PLACE.variable}=off"
     elif scaffold.saver is not None or tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS):
         reason = "the model_fn gives a saver"

@@ -247,7 +247,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
               pause_gc_until_started() as resume_gc,
               log_slow_start(plan) as slow_start,
               self._stop.defer_signals()):
-            hooks = with_statistics(hooks, plan)
+            hooks = with_statistics(hooks, plan, settings.STATISTICS.read())
             return super().train(input_fn, [slow_start, resume_gc, *self._hooks(hooks), self._stop],
                                  steps, max_steps, saving_listeners)
 
@@ -357,7 +357,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                 graph=self._build(input_fn, call), hooks=hooks, listeners=saving_listeners,
                 config=self._config, session_config=self._session_config,
                 model_dir=self.model_dir, saving=self._saving, servers=self._cluster.servers,
-                length=self._loop_length(), is_stopping=lambda: self._stop.received is not None))
+                length=call.length, is_stopping=lambda: self._stop.received is not None))
 
     def _actual_eval(self, input_fn: Callable[..., Structure], strategy: Any = None,
                      steps: int | None = None,
@@ -383,9 +383,11 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
     def _run_evaluation(self, ops: EvaluationOps, input_ops: Collection[str] | None,
                         checkpoint_path: str | None, output_dir: str) -> dict[str, Any]:
+        has_loops = self._use_engine and has_end(ops.hooks)
         return evaluate(Evaluation(
             ops, input_ops, self._config.evaluation_master, self._session_config,
-            checkpoint_path, output_dir))
+            checkpoint_path, output_dir,
+            LoopLength(settings.STEPS_PER_RUN.read() if has_loops else 1)))
 
     # TensorFlow's hooks that evaluate in a training call these three.
 
@@ -419,13 +421,22 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     def _call(self, mode: str, checkpoint_path: str | None, **options: Any) -> EstimatorCall:
         """Returns what a call does in a session that restores a checkpoint, or None."""
         plan = self._plan(training=mode == ModeKeys.TRAIN) if self._use_engine else _NO_TABLES
-        return EstimatorCall(mode, plan, warm_start=None if checkpoint_path else
-                             self._warm_start_settings, **options)
+        return self._with_settings(mode, plan, warm_start=None if checkpoint_path else
+                                   self._warm_start_settings, **options)
+
+    def _with_settings(self, mode: str, plan: EmbeddingPlan, **options: Any) -> EstimatorCall:
+        """Returns what a call does, as the environment says when it starts."""
+        if self._use_engine:
+            options["loads_tables"] = settings.TABLES_IN_PLACE.read() == "off"
+        if self._use_engine or mode == ModeKeys.TRAIN:
+            options["length"] = self._loop_length()
+        return EstimatorCall(mode, plan, **options)
 
     def _loop_length(self) -> LoopLength:
         if self._cluster.servers:  # whose workers share the steps: others count them as well
             return LoopLength(steps=1)
-        return length_in_training(self._config.tpu_config.iterations_per_loop)
+        return length_in_training(self._config.tpu_config.iterations_per_loop,
+                                  settings.STEPS_PER_RUN.read())
 
     # From input_fn to the input of a step.
 
@@ -491,7 +502,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             columns=(self._spec and self._spec.feature_columns) or (),
             tensor_core_columns=self._tensor_core_columns)
         return _ReceivedInput(
-            ModelInput(EstimatorCall(mode, plan, is_export=True), step),
+            ModelInput(self._with_settings(mode, plan, is_export=True), step),
             receiver.receiver_tensors, getattr(receiver, "receiver_tensors_alternatives", None))
 
     # From the input of a step to what Estimator runs.
@@ -534,8 +545,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             model_dir=self.model_dir, from_columns=bool(self._spec and self._spec.feature_columns),
             stored=self._plan(training=False), checkpoint_num_hosts=self._checkpoint_num_hosts,
             servers=self._cluster.servers, workers=self._workers, eval_on_tpu=self._eval_on_tpu,
-            log_every_n_steps=self._log_steps, length=self._loop_length(),
-            use_step=self._use_step)
+            log_every_n_steps=self._log_steps, use_step=self._use_step)
 
     def _use_step(self, step: EngineStep) -> None:
         """Is called with a step that this process will run, for tools that record it."""

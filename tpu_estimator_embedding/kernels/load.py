@@ -10,8 +10,8 @@ The environment variable TPU_ESTIMATOR_EMBEDDING_KERNELS overrides the choice:
 Compiled ops are those installed with the package, else those in the user's cache. The first process
 that finds none compiles them into the cache; where it cannot, TensorFlow's own ops run.
 
-The variable is read once per process, when the first table is created. `settings` has the other
-variables.
+The variable is read whenever kernels are asked for, first when the first table is created; what its
+value means is decided once per process. `settings` has the other variables.
 """
 
 import ctypes

@@ -22,6 +22,7 @@ from tests.fronts.estimator.counting import (
 from tests.fronts.estimator.hang import finish
 from tests.fronts.estimator.hooks.test_hooks import Recorder
 from tests.fronts.estimator.test_host_functions import events, metrics, model_fn_of
+from tpu_estimator_embedding import tf_estimator
 from tpu_estimator_embedding.compat import upstream
 
 v1 = tf.compat.v1
@@ -306,6 +307,56 @@ def test_variable_limits_the_steps_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_STEPS_PER_RUN", "0")
     with pytest.raises(ValueError, match="`TPU_ESTIMATOR_EMBEDDING_STEPS_PER_RUN` must be a "):
         estimator.train(input_of(range(12)), steps=1)
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_wrong_variable_is_refused_by_the_call_that_reads_it(tmp_path, monkeypatch, use_tpu):
+    """Whatever the variable was when the estimator was made."""
+    def model_fn(features, labels, mode, params):
+        weight = v1.get_variable("weight", initializer=1.0)
+        product = weight * tf.cast(features["id"], tf.float32)
+        loss = tf.reduce_sum(product)
+        return TPUEstimatorSpec(mode, loss=loss, predictions={"product": product},
+                                train_op=count(loss) if mode == "train" else None)
+
+    estimator = new_estimator(tmp_path, model_fn, use_tpu=use_tpu)
+    estimator.train(input_of(range(12)), max_steps=1)
+    monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_STEPS_PER_RUN", "0")
+    calls = {"train": lambda: estimator.train(input_of(range(12)), steps=1),
+             "evaluate": lambda: estimator.evaluate(input_of(range(12)), steps=1),
+             "evaluate all": lambda: estimator.evaluate(input_of(range(12))),
+             "predict": lambda: list(estimator.predict(input_of(range(12)))),
+             "export": lambda: estimator.export_saved_model(str(tmp_path / "export"), receiver)}
+    refused = []
+    for name, call in calls.items():
+        try:
+            call()
+        except ValueError as error:
+            assert "`TPU_ESTIMATOR_EMBEDDING_STEPS_PER_RUN` must be a positive" in str(error)
+            refused.append(name)
+    assert refused == (list(calls) if use_tpu else ["train"])
+
+
+def receiver():
+    ids = v1.placeholder(tf.int64, [None])
+    return tf_estimator.export.ServingInputReceiver({"id": ids}, ids)
+
+
+def test_evaluation_in_a_training_reads_the_variable_each_time(tmp_path, monkeypatch):
+    evaluated, estimator = [], looping(2, tmp_path)
+
+    class Counted(v1.train.SessionRunHook):
+        def begin(self):
+            evaluated.append(0)
+
+        def after_run(self, run_context, run_values):
+            evaluated[-1] += 1
+            monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_STEPS_PER_RUN", "2")
+
+    estimator.train(input_of(range(12)), max_steps=4, hooks=[
+        tf_estimator.experimental.InMemoryEvaluatorHook(
+            estimator, input_of(range(12)), steps=4, hooks=[Counted()], every_n_iter=2)])
+    assert evaluated == [1, 2, 2]
 
 
 def test_loops_of_other_inputs_are_loops(tmp_path):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorflow.python.ops import summary_op_util
 
-from tpu_estimator_embedding import checks, settings
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.measures import StepMeasures, create_marks, find_trained_rows
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.step import StepGradients, StepIds
@@ -127,9 +127,10 @@ class StepStatistics(tf.compat.v1.train.SessionRunHook):
 
 
 def with_statistics(hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None,
-                    plan: EmbeddingPlan) -> list[tf.compat.v1.train.SessionRunHook]:
-    """Returns the hooks, plus the one that the environment requests, as `run --statistics` does."""
-    hooks, every_n_steps = list(hooks or ()), settings.STATISTICS.read()
+                    plan: EmbeddingPlan, every_n_steps: int | None
+                    ) -> list[tf.compat.v1.train.SessionRunHook]:
+    """Returns the hooks, plus one that measures unless they do, if a number of steps is given."""
+    hooks = list(hooks or ())
     if every_n_steps and plan.tables and not split_statistics(hooks, plan).measuring:
         hooks.append(EmbeddingStatisticsHook(every_n_steps))
     return hooks

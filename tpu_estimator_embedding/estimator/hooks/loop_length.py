@@ -3,7 +3,6 @@
 
 from typing import NamedTuple
 
-from tpu_estimator_embedding import settings
 from tpu_estimator_embedding.compat.upstream import parse_iterations_per_loop
 
 
@@ -19,18 +18,17 @@ class LoopLength(NamedTuple):
     seconds: int | None = None
 
 
-def length_in_training(iterations_per_loop: int | str) -> LoopLength:
-    """Returns the length of a loop of training, from `TPUConfig.iterations_per_loop`.
+def length_in_training(iterations_per_loop: int | str, steps_per_run: int | None) -> LoopLength:
+    """Returns the length of a loop of training.
 
-    >>> length_in_training(100), length_in_training("2m")
-    (LoopLength(steps=100, seconds=None), LoopLength(steps=None, seconds=120))
+    Args:
+        iterations_per_loop: see `TPUConfig`.
+        steps_per_run: the most steps that a command line allows; None means any number.
+
+    >>> length_in_training(100, 20), length_in_training("2m", None)
+    (LoopLength(steps=20, seconds=None), LoopLength(steps=None, seconds=120))
     """
     value, unit = parse_iterations_per_loop(iterations_per_loop)
     length = LoopLength(seconds=value) if unit == "seconds" else LoopLength(value)
-    limits = [steps for steps in (length.steps, settings.STEPS_PER_RUN.read()) if steps is not None]
+    limits = [steps for steps in (length.steps, steps_per_run) if steps is not None]
     return length._replace(steps=min(limits, default=None))
-
-
-def length_in_evaluation() -> LoopLength:
-    """Returns the length of a loop of evaluation, which on a TPU has all steps."""
-    return LoopLength(settings.STEPS_PER_RUN.read())
