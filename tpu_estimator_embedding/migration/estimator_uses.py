@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
-from tpu_estimator_embedding.migration.assignments import parameters
+from tpu_estimator_embedding.migration.assignments import bindings_in, parameters
 from tpu_estimator_embedding.migration.constructor_arguments import (
     ARGUMENTS,
     REPORTED,
@@ -21,6 +21,7 @@ from tpu_estimator_embedding.migration.node_search import (
     calls_of,
     dotted,
     find_all,
+    find_names,
     last_word,
     shown,
     text_of,
@@ -84,8 +85,7 @@ def problems(module: cst.Module, names: Names,
         found += _passed_on(call, names, estimators)
         found += _unknown_specs(call, names)
     for node in find_all(module, cst.Attribute):
-        if isinstance(node.value, cst.Name) and (
-                node.value.value in estimators) and node.attr.value not in (
+        if node.value in estimators and node.attr.value not in (
                     *METHODS, *_MANUAL_STEPS, "model_dir", "params"):
             found.append(Problem(node, "TEE404", f"`{text_of(node)}`: Trainer has no such "
                                  "attribute"))
@@ -238,20 +238,34 @@ def _state_read(value: cst.BaseExpression, names: Names) -> str:
     return read[0] if read else ""
 
 
-def _estimators(module: cst.Module) -> set[str]:
-    """Returns the variables that are assigned a TPUEstimator."""
+def _estimators(module: cst.Module) -> set[cst.Name]:
+    """Returns where variables stand that are assigned a TPUEstimator.
+
+    In a function that assigns other values to a variable of the same name, it is another variable.
+    """
     makers = {"TPUEstimator", *(
         node.name.value for node in find_all(module, cst.FunctionDef)
         if any(calls_of(line, "TPUEstimator") for line in find_all(node.body, cst.Return)))}
-    return {target.target.value for line in find_all(module, cst.Assign)
-            if isinstance(line.value, cst.Call) and last_word(line.value.func) in makers
-            for target in line.targets if isinstance(target.target, cst.Name)}
+    def are_all_others(name: str, function: cst.FunctionDef) -> bool:
+        values = [value for one, value, _ in bindings_in(function.body) if one == name]
+        return bool(values) and name not in parameters(function) and not any(
+            isinstance(value, cst.Call) and last_word(value.func) in makers for value in values)
+
+    found = set[cst.Name]()
+    for name in {target.target.value for line in find_all(module, cst.Assign)
+                 if isinstance(line.value, cst.Call) and last_word(line.value.func) in makers
+                 for target in line.targets if isinstance(target.target, cst.Name)}:
+        found.update(find_names(module, name))
+        for function in find_all(module, cst.FunctionDef):
+            if are_all_others(name, function):
+                found.difference_update(find_names(function.body, name))
+    return found
 
 
-def _passed_on(call: cst.Call, names: Names, estimators: set[str]) -> list[Problem]:
+def _passed_on(call: cst.Call, names: Names, estimators: set[cst.Name]) -> list[Problem]:
     """Reports an Estimator that is given to a function of another module."""
-    given: Sequence[cst.Arg] = [argument for argument in call.args if isinstance(
-        argument.value, cst.Name) and argument.value.value in estimators]
+    given: Sequence[cst.Arg] = [
+        argument for argument in call.args if argument.value in estimators]
     name = last_word(call.func)
     if not given or name in names.functions or name in (*_MANUAL_STEPS, "print", "isinstance"):
         return []

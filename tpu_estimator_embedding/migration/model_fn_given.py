@@ -144,13 +144,17 @@ class _Search:
         found = self._names.functions.get(name.value, [])
         if len(found) == 1 and all(one is found[0] for one in self._names.bound_by(name)):
             return found[0]
+        self._check_is_here(name)
+        raise NotSplitError(f"its model_fn, `{name.value}`, is not one function of this module",
+                            name)
+
+    def _check_is_here(self, name: cst.Name | cst.Attribute) -> None:
+        """Raises NotSplitError for a name of another module."""
         paths = self._names.paths(name)
         if paths:
             raise NotSplitError(
                 f"its model_fn is `{paths[0]}` of another module: construct the TPUEstimator in a "
                 "function of that module, which this one calls", name)
-        raise NotSplitError(f"its model_fn, `{name.value}`, is not one function of this module",
-                            name)
 
     def _with_own(self, given: GivenModelFn) -> GivenModelFn:
         """Adds the parameters that have a default."""
@@ -185,6 +189,7 @@ class _Search:
 
     def _method(self, value: cst.Attribute) -> GivenModelFn:
         owner, name = value.value, value.attr.value
+        self._check_is_here(value)
         found = self._names.methods.get(name, [])
         classes = [node for nodes in self._names.classes.values() for node in nodes
                    if any(one in node.body.body for one in found)]

@@ -678,6 +678,23 @@ def test_uses_of_the_estimator_without_a_counterpart_are_reported(old, new, line
     assert line in open_[0][1]
 
 
+@pytest.mark.parametrize("first, is_another", [
+    ("estimator = make()", True), ("with make() as estimator: pass", True),
+    ("pass", False)])
+def test_another_variable_of_the_name_of_the_estimator_is_none(first, is_another):
+    program = f"{PROGRAM}\n\ndef other():\n    {first}\n    run(estimator, estimator.size)\n"
+    found = [one.message for one in rewrite(program, to="tf2").findings if one.code == "TEE404"]
+    assert any("the Estimator is given to `run`" in message for message in found) != is_another
+    assert any("estimator.size" in message for message in found) != is_another
+
+
+def test_several_replicas_are_reported_with_what_differs():
+    _, open_ = found("save_checkpoints_steps=50", "tpu_config=tf.estimator.tpu.TPUConfig("
+                     "num_shards=2)")
+    [(_, _, message)] = open_
+    assert all(word in message for word in ("sum over the batch", "normalization", "clipping"))
+
+
 @pytest.mark.parametrize("old, new, name", [
     ("save_checkpoints_steps=50", "session_config=make()", "session_config"),
     ("save_checkpoints_steps=50", "tpu_config=tf.estimator.tpu.TPUConfig(2, 8)", "num_shards"),

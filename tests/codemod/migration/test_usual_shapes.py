@@ -161,7 +161,9 @@ REFUSED = {
     "optimizer of another module": (RATE, "    optimizer = other.make(rate)\n",
                                     "make the optimizer in model_fn"),
     "model_fn of another module": ("        model_fn, config", "        x.model_fn, config",
-                                   "method"),
+                                   "construct the TPUEstimator in a function of that module"),
+    "model_fn of an unknown object": ("        model_fn, config", "        made.model_fn, config",
+                                      "pass its method"),
     "arguments by place": ("        model_fn, config",
                            "        functools.partial(model_fn, 1), config", "by name"),
     "second train_op": (
