@@ -76,13 +76,14 @@ class WarmStartSettings(Protocol):
 
 @contextlib.contextmanager
 def translate_restore_errors(
-        model_dir: str,
-        warm_start: WarmStartSettings | None = None) -> Iterator[None]:
-    """Turns errors about missing or different values in `model_dir`'s checkpoint into ValueErrors.
+        model_dir: str, warm_start: WarmStartSettings | None = None,
+        checkpoint_path: str | None = None) -> Iterator[None]:
+    """Turns errors about missing or different values in a checkpoint into ValueErrors.
 
     Args:
         model_dir: the directory of the model.
         warm_start: `tf.estimator.WarmStartSettings` of a model without a checkpoint, or None.
+        checkpoint_path: the checkpoint that is restored; None for the newest of the model.
 
     Raises:
         ValueError: if the checkpoint lacks its index or a slot, or a table has a different shape
@@ -98,7 +99,7 @@ def translate_restore_errors(
         found = _OTHER_SHAPE.search(error.message or "")
         if found is None:
             raise
-        checkpoint = tf.train.latest_checkpoint(model_dir)
+        checkpoint = checkpoint_path or tf.train.latest_checkpoint(model_dir)
         if checkpoint is None and warm_start:
             source = os.fspath(warm_start.ckpt_to_initialize_from)
             message = _explain_shape(tf.train.latest_checkpoint(source) or source, *found.groups(),
@@ -108,7 +109,7 @@ def translate_restore_errors(
         raise ValueError(message) from error
     except tf.errors.NotFoundError as error:
         key = re.search(r"Key (\S+) not found in checkpoint", error.message or "")
-        checkpoint = tf.train.latest_checkpoint(model_dir)
+        checkpoint = checkpoint_path or tf.train.latest_checkpoint(model_dir)
         if key is None or checkpoint is None:
             raise
         explanation = _explain(key[1], checkpoint)

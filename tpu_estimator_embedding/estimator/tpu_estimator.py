@@ -278,7 +278,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         check_input_fn_and_hooks(input_fn, hooks)
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
-        with (_record_layouts(), translate_id_errors(), translate_read_errors(),
+        with (_record_layouts(), self._translate_restore_errors(checkpoint_path),
+              translate_id_errors(), translate_read_errors(),
               tf.Graph().as_default() as tf_graph):
             hooks = upstream.estimator._check_hooks_type(self._hooks(hooks))
             checkpoint_path = self._checkpoint_or_latest(checkpoint_path, "predict")
@@ -314,8 +315,9 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
     def _translate_restore_errors(self, checkpoint_path: str | None = None
                            ) -> contextlib.AbstractContextManager[None]:
-        return translate_restore_errors(self.model_dir,
-                                 None if checkpoint_path else self._warm_start_settings)
+        return translate_restore_errors(
+            self.model_dir, None if checkpoint_path else self._warm_start_settings,
+            checkpoint_path)
 
     def _hooks(self, hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None
                ) -> list[tf.compat.v1.train.SessionRunHook]:
@@ -566,7 +568,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             mode: functools.partial(self._received_input, receiver_fn, mode) if self._use_engine
             else functools.partial(_received, receiver_fn)
             for mode, receiver_fn in input_receiver_fn_map.items()}
-        with _record_layouts():
+        with _record_layouts(), self._translate_restore_errors(checkpoint_path):
             return export.write(
                 export.Export(export_dir_base, receivers, checkpoint_path, assets_extra, as_text,
                               strip_default_attrs, for_cpu=self._export_to_cpu,

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tests.fronts.checkpoint.saved import save_v1, variables
 from tests.fronts.estimator import counting
 from tests.subprocesses import start
-from tpu_estimator_embedding import checkpoint, cli
+from tpu_estimator_embedding import checkpoint, cli, tf_estimator
 from tpu_estimator_embedding.checkpoint import saver_patches
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
@@ -30,7 +30,9 @@ def new_estimator(model_dir, rows, dim=2, strategy="div", optimizer=None, **opti
     """One table."""
     def model_fn(features, labels, mode, params):
         if mode == "infer":
-            return counting.TPUEstimatorSpec(mode, predictions={"word": features["word"]})
+            predictions = {"word": features["word"]}
+            return counting.TPUEstimatorSpec(mode, predictions=predictions, export_outputs={
+                "serving_default": tf_estimator.export.PredictOutput(predictions)})
         loss = tf.reduce_sum(features["word"])
         if mode == "eval":
             return counting.TPUEstimatorSpec(mode, loss=loss)
@@ -79,6 +81,25 @@ def test_other_vocabulary_names_the_command_that_helps(rows, tmp_path):
     for name, values in saved.items():
         np.testing.assert_array_equal(found[name][untouched], values[untouched])
     assert after.get_variable_value("global_step") == 2
+
+
+def receiver():
+    ids = tf.compat.v1.placeholder(tf.int64, [None])
+    return tf_estimator.export.ServingInputReceiver({"word": ids}, {"word": ids})
+
+
+@pytest.mark.all_cases
+@pytest.mark.parametrize("call", [
+    lambda estimator, export: estimator.evaluate(input_fn, steps=1),
+    lambda estimator, export: next(estimator.predict(input_fn)),
+    lambda estimator, export: next(estimator.predict(
+        input_fn, checkpoint_path=estimator.latest_checkpoint())),
+    lambda estimator, export: estimator.export_saved_model(export, receiver)])
+def test_every_call_names_a_table_of_another_shape(call, tmp_path):
+    train(tmp_path / "model", 5)
+    with pytest.raises(ValueError, match=r"Shape of 'words' in \S+/model/model\.ckpt-1 must be "
+                       r"\[9,2\], as in this program, got \[5, 2\]\. To grow or shrink"):
+        call(new_estimator(tmp_path / "model", 9), str(tmp_path / "export"))
 
 
 def test_slots_that_training_goes_on_without_are_named_once(tmp_path, logged):
