@@ -269,10 +269,10 @@ def test_session_of_a_tpu_that_is_not_there_is_of_this_machine(monkeypatch):
 def test_session_waits_where_tf_config_names_a_cluster(monkeypatch, value, waits):
     """A wrong value is no error: it is one where a RunConfig is made."""
     targets = []
-    monkeypatch.setattr(tpu_setup, "_tensorflow_session",
-                        lambda self, target, graph, config: targets.append(target))
+    initialize = tpu_setup.creating_session(
+        lambda self, target, graph, config: targets.append(target))
     monkeypatch.setenv("TF_CONFIG", value)
-    tpu_setup.initialize_session(None, "grpc://localhost:1")
+    initialize(None, "grpc://localhost:1")
     assert targets == ["grpc://localhost:1" if waits else ""]
 
 
