@@ -149,8 +149,7 @@ def feature_tensors(feature: FeaturePlan, data: AnyEnqueueData) -> AnyEnqueueDat
                       "Make it with EnqueueData.from_sparse_tensor for instance.")
     ids, places, weights = data
     ids = tf.convert_to_tensor(ids)
-    checks.check(ids.dtype.is_integer, f"ids of feature {name!r}", "integers",
-                 ids.dtype.name, "Map strings to ids in input_fn, with tf.lookup for instance.")
+    sparse_ids.check_ids_are_integers(ids, name)
     sparse_ids.check_weights_are_numbers(weights, name)
     if places is not None:
         places = _of_usual_width(tf.convert_to_tensor(places))

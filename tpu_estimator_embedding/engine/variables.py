@@ -200,11 +200,11 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: In
 @contextlib.contextmanager
 def _explained_parts(name: str, table: TablePlan, sizes: Sequence[int]) -> Iterator[None]:
     """Says in errors which variable has the name already, or that an initializer fills a part."""
-    of_program = {variable.op.name for variable in tf.compat.v1.global_variables()}
     try:
         yield
     except (TypeError, ValueError) as error:
-        if name in of_program:
+        # The parts of a table have other names.
+        if f"{name}:0" in [variable.name for variable in tf.compat.v1.global_variables()]:
             raise ValueError(
                 f"{error} The program has a variable {name!r}, which is a name of the table "
                 f"{table.name!r}. Give one of them another name.") from error

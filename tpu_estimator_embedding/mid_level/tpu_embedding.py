@@ -64,6 +64,10 @@ from tpu_estimator_embedding.mid_level.input.feature_input import (
     empty_data,
 )
 from tpu_estimator_embedding.ops.autograph import not_converted
+from tpu_estimator_embedding.ops.sparse_ids import (
+    check_ids_are_integers,
+    check_weights_are_numbers,
+)
 from tpu_estimator_embedding.optimizers.setting_checks import check_flag
 from tpu_estimator_embedding.types import Structure, Tensor
 
@@ -349,9 +353,14 @@ class TPUEmbedding(TrackedTables):
         paths = list(self._features)
         replicas = [(dict(zip(paths, map(_to_tensor, share[:len(paths)]), strict=True)),
                      dict(zip(paths, share[len(paths):], strict=True))) for share in shares]
-        for ids, _ in replicas:
-            self._fix_shapes({path: output_shapes.of_input(path, self._features[path], value)
-                              for path, value in ids.items()})
+        shapes = [{path: output_shapes.of_input(path, self._features[path], value)
+                   for path, value in ids.items()} for ids, _ in replicas]
+        for ids, of_ids in replicas:  # before the first batch fixes the shapes of all later ones
+            for path, value in ids.items():
+                check_ids_are_integers(value, path)
+                check_weights_are_numbers(of_ids[path], path)
+        for one in shapes:
+            self._fix_shapes(one)
         return self._built("enqueue").enqueue(replicas, training, is_optional=name is not None)
 
     def _fix_shapes(self, shapes: dict[str, output_shapes.OutputShape]) -> None:

@@ -246,7 +246,7 @@ def _estimators(module: cst.Module) -> set[cst.Name]:
     makers = {"TPUEstimator", *(
         node.name.value for node in find_all(module, cst.FunctionDef)
         if any(calls_of(line, "TPUEstimator") for line in find_all(node.body, cst.Return)))}
-    def are_all_others(name: str, function: cst.FunctionDef) -> bool:
+    def is_another(name: str, function: cst.FunctionDef) -> bool:
         values = [value for one, value, _ in bindings_in(function.body) if one == name]
         return bool(values) and name not in parameters(function) and not any(
             isinstance(value, cst.Call) and last_word(value.func) in makers for value in values)
@@ -257,7 +257,7 @@ def _estimators(module: cst.Module) -> set[cst.Name]:
                  for target in line.targets if isinstance(target.target, cst.Name)}:
         found.update(find_names(module, name))
         for function in find_all(module, cst.FunctionDef):
-            if are_all_others(name, function):
+            if is_another(name, function):
                 found.difference_update(find_names(function.body, name))
     return found
 

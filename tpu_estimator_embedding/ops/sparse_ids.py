@@ -170,6 +170,12 @@ def weights_or_ones(sparse_ids: SparseIds) -> Tensor:
     return tf.ones_like(sparse_ids.ids, dtype=tf.float32)
 
 
+def check_ids_are_integers(ids: Tensor | tf.SparseTensor | tf.RaggedTensor, feature: str) -> None:
+    """Raises ValueError unless ids, in any kind of tensor, are integers."""
+    checks.check(ids.dtype.is_integer, f"ids of feature {feature!r}", "integers", ids.dtype.name,
+                 "Map strings to ids in input_fn, with tf.lookup for instance.")
+
+
 def check_weights_are_numbers(weights: Tensor | tf.SparseTensor | tf.RaggedTensor | None,
                               feature: str) -> None:
     """Raises ValueError unless weights, in any kind of tensor, are None or real numbers."""

@@ -37,6 +37,16 @@ def test_calls_before_the_first_enqueue_are_errors(embedding, call):
         call(embedding)
 
 
+@pytest.mark.all_cases
+@pytest.mark.parametrize("ids, weights", [
+    (tf.constant([1.0]), None), (tf.constant([True]), None), (tf.constant(["1"]), None),
+    (tf.sparse.from_dense([[1]]), tf.sparse.from_dense([["1"]]))])
+def test_a_first_batch_that_is_refused_fixes_no_shapes(embedding, ids, weights):
+    with pytest.raises(ValueError, match="of feature 'title' must be"):
+        embedding.enqueue({"title": ids}, weights and {"title": weights})
+    train(embedding)
+
+
 def test_dequeue_of_nothing_is_an_error(embedding):
     train(embedding)
     with pytest.raises(RuntimeError, match="`dequeue` must come after enqueue"):

@@ -84,4 +84,6 @@ def test_ids_beyond_the_end_of_a_sequence_are_not_looked_at(tmp_path):
         long = tf.sparse.from_dense([[1, 2, 3, 99, -7], [1, 0, 2, 0, 99]])
         return tf.data.Dataset.from_tensors(({"bag": good, "text": long}, [0, 0]))
 
-    new_estimator(tmp_path, model_fn, spec=SPEC, batch_size=2).train(input_fn, max_steps=1)
+    estimator = new_estimator(tmp_path, model_fn, spec=SPEC, batch_size=2)
+    estimator.train(input_fn, max_steps=1)
+    assert estimator.get_variable_value("global_step") == 1
