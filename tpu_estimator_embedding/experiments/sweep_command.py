@@ -21,7 +21,11 @@ from tpu_estimator_embedding.experiments.program_arguments import add_program, p
 from tpu_estimator_embedding.experiments.results import Results, format_rows, summary_rows
 from tpu_estimator_embedding.experiments.search_space import is_range, search_space
 from tpu_estimator_embedding.experiments.setting import Setting, grid
-from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory, other_runs
+from tpu_estimator_embedding.experiments.sweep_directory import (
+    SweepDirectory,
+    other_runs,
+    runs_before,
+)
 from tpu_estimator_embedding.multipliers.text_format import FORMS
 
 DESCRIPTION = """\
@@ -140,9 +144,21 @@ def _grid_of(args: argparse.Namespace, program: program_sweep.Program, formats: 
     sweep = _directory(args, settings)
     until_end.enter_context(directory_lock.held(sweep.path, sweep.argument))
     sweep.keep({"program": program.words, "search": None})
+    _warn_of_edits(sweep.path, program)
     return _Task(lambda: program_sweep.run_missing(sweep, program, args.jobs),
                  sweep.results, lambda results: sweep.write_report(
                      results, program.words, formats=formats))
+
+
+def _warn_of_edits(directory: pathlib.Path, program: program_sweep.Program) -> None:
+    """Says that runs ended before the file of the program was changed."""
+    if program.is_module:
+        return
+    older = runs_before(directory, pathlib.Path(program.name).stat().st_mtime)
+    if older:
+        print(f"{_PREFIX}{program.name} was changed after {len(older)} of the runs in {directory} "
+              "had ended. These are kept, and are of the earlier program. Choose another --out to "
+              "run all with the new one.", file=sys.stderr)
 
 
 def _search_of(args: argparse.Namespace, program: program_sweep.Program, formats: Sequence[str],
@@ -163,6 +179,7 @@ def _search_of(args: argparse.Namespace, program: program_sweep.Program, formats
         print(f"No run has the metric {before!r}: the search begins again with {args.metric!r}, "
               "and keeps the runs.")
     sweep.keep(what)
+    _warn_of_edits(sweep.path, program)
     found = search.Search(sweep.path, space, args.metric)
 
     def tried() -> SweepDirectory:

@@ -112,6 +112,12 @@ class SweepDirectory:
         return sweep_report.write_report(results, subject, search, formats)
 
 
+def runs_before(directory: pathlib.Path, seconds: float) -> list[str]:
+    """Returns the directories of runs that had ended successfully before a time of the epoch."""
+    return sorted(path.parent.name for path in directory.glob("runs/*/outcome.json")
+                  if path.stat().st_mtime < seconds and "error" not in (read_json(path) or {}))
+
+
 def other_runs(results: Results) -> list[pathlib.Path]:
     """Returns the directories of a sweep's runs that are not among the results."""
     own = {result.run.directory for result in results.runs}

@@ -173,6 +173,21 @@ def test_first_run_decides_whether_there_is_the_metric(tmp_path):
     SweepDirectory(tmp_path, tuple(grid(["1"])), 1, "auc").check_metric(sweep.runs[1])
 
 
+def test_runs_of_a_program_before_it_was_edited_are_named(tmp_path):
+    program, sweep = tmp_path / "program.py", [
+        "sweep", "program.py", "--multiplier", "1", "--seeds", "2", "--out", "out"]
+    program.write_text("raise SystemExit('would train')")
+    for seed in (0, 1):
+        one = ended_run(tmp_path / "out", seed, {"tables": {}}, [1, 2])
+    sentence = "program.py was changed after 2 of the runs in"
+    for edited, is_named in ((-60, False), (60, True)):
+        os.utime(program, 2 * ((one.directory / "outcome.json").stat().st_mtime + edited,))
+        done = run(*sweep, cwd=tmp_path)
+        assert (done.returncode, sentence in done.stderr) == (0, is_named), done.stderr
+    ended_run(tmp_path / "out", 1, {"error": "will run again"})
+    assert "program.py was changed after 1 of the runs in" in run(*sweep, cwd=tmp_path).stderr
+
+
 class Line:
     """Remembers what a progress bar shows."""
 
