@@ -13,7 +13,6 @@ connected: see `estimator.replicas.replicate_step`.
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -36,7 +35,8 @@ GRADIENT = "CrossReplicaSumStandIn"
 GROUPS = "_group_assignment"
 GATHERED = "_gathered"
 EXCHANGE_GRADIENT = "ReplicaExchangeStandIn"
-EXCHANGE = "_exchange"
+EXCHANGE_GROUPS, EXCHANGE_PAIRS = "_exchange_groups", "_exchange_pairs"
+EXCHANGE_AXES = "_exchange_axes"  # of concatenation and of the split
 
 _tpu_cross_replica_sum = gen_tpu_ops.cross_replica_sum
 _tpu_all_to_all = gen_tpu_ops.all_to_all
@@ -79,8 +79,7 @@ def is_stub_node(node: node_def_pb2.NodeDef) -> bool:
 
 def group_assignment(op: tf.Operation) -> list[list[int]] | None:
     """The groups of replicas that sum with each other; None if the graph computes them."""
-    groups = op.node_def.attr[GROUPS].s
-    return json.loads(groups) if groups else None
+    return _matrix_of(op, GROUPS)
 
 
 def is_gathered(op: tf.Operation) -> bool:
@@ -104,11 +103,19 @@ def cross_replica_sum(input: Tensor | tf.IndexedSlices, group_assignment: Groups
 
     Returns:
         A tensor or `IndexedSlices`, like `input`, of the same shape and dtype.
+
+    Raises:
+        ValueError: with several replicas, if the groups differ in size, do not have all replicas,
+            each once, or are not known when the graph is built.
     """
     if _is_in_tpu_context():
         return _tpu_cross_replica_sum(input, group_assignment, name=name)
     if tf.executing_eagerly():
         return tf.identity(input)
+    if group_assignment is not None and _num_replicas() > 1:
+        group_assignment = _integers("group_assignment", group_assignment)
+        if group_assignment:  # without a group, all replicas are one
+            _check_groups(group_assignment, len(group_assignment[0]))
     with tf.name_scope(SCOPE):
         if isinstance(input, tf.IndexedSlices):
             return _sum_of_slices(input, group_assignment, name)
@@ -154,8 +161,12 @@ class Exchange:
 
 def exchange(op: tf.Operation) -> Exchange | None:
     """The exchange that a stub stands in for; None if it is a sum."""
-    text = op.node_def.attr[EXCHANGE].s
-    return Exchange(**json.loads(text)) if text else None
+    axes = op.node_def.attr[EXCHANGE_AXES].list.i
+    if not axes:
+        return None
+    concat_dimension, split_dimension = axes
+    return Exchange(_matrix_of(op, EXCHANGE_GROUPS) or (), concat_dimension, split_dimension,
+                    _matrix_of(op, EXCHANGE_PAIRS) or ())
 
 
 def all_to_all(input: Tensor, group_assignment: Groups, concat_dimension: int, split_dimension: int,
@@ -183,11 +194,7 @@ def all_to_all(input: Tensor, group_assignment: Groups, concat_dimension: int, s
         checks.check(split_count == 1, "split_count", "1 where there is one replica", split_count)
         return tf.identity(input, name=name)
     groups = _integers("group_assignment", group_assignment)
-    checks.check(
-        all(len(group) == split_count for group in groups)
-        and sorted(sum(groups, [])) == list(range(_num_replicas())), "group_assignment",
-        f"groups of split_count={split_count} replicas that cover all {_num_replicas()}, each "
-        "once", groups)
+    _check_groups(groups, split_count)
     value = tf.convert_to_tensor(input)
     sizes = _size_by_axis(value)
     if sizes is not None:
@@ -300,6 +307,24 @@ def _integers(argument: str, matrix: Groups) -> list[list[int]]:
     return [[int(value) for value in row] for row in values]
 
 
+def _check_groups(groups: list[list[int]], size: int) -> None:
+    replicas = _num_replicas()
+    checks.check(
+        all(len(group) == size for group in groups)
+        and sorted(sum(groups, [])) == list(range(replicas)), "group_assignment",
+        f"groups of {size} replicas that cover all {replicas}, each once", groups)
+
+
+def _set_matrix(op: tf.Operation, attribute: str, matrix: Groups) -> None:
+    integers = tf.make_tensor_proto(matrix, tf.int32)
+    op._set_attr(attribute, attr_value_pb2.AttrValue(tensor=integers))
+
+
+def _matrix_of(op: tf.Operation, attribute: str) -> list[list[int]] | None:
+    value = op.node_def.attr[attribute]
+    return tf.make_ndarray(value.tensor).tolist() if value.HasField("tensor") else None
+
+
 def _size_by_axis(value: Tensor) -> list[Any] | None:
     return None if value.shape.rank is None else value.shape.as_list()
 
@@ -311,8 +336,10 @@ def _marked_exchange(value: Tensor, what: Exchange, shape: list[int | None] | No
         value, None if value.shape.rank is None else [None] * value.shape.rank)
     with tf.compat.v1.get_default_graph().gradient_override_map({"Identity": EXCHANGE_GRADIENT}):
         result = tf.identity(sent, name=name)
-    text = json.dumps(dataclasses.asdict(what))
-    result.op._set_attr(EXCHANGE, attr_value_pb2.AttrValue(s=text.encode()))
+    _set_matrix(result.op, EXCHANGE_GROUPS, what.groups)
+    _set_matrix(result.op, EXCHANGE_PAIRS, what.pairs)
+    axes = attr_value_pb2.AttrValue.ListValue(i=[what.concat_dimension, what.split_dimension])
+    result.op._set_attr(EXCHANGE_AXES, attr_value_pb2.AttrValue(list=axes))
     result.set_shape(shape)
     return result
 
@@ -356,8 +383,7 @@ def _marked_identity(value: Tensor, groups: Groups | None, name: str | None, *,
     with graph.gradient_override_map({"Identity": GRADIENT}):
         result = tf.identity(value, name=name)
     if groups is not None and not tf.is_tensor(groups):
-        text = json.dumps([list(map(int, group)) for group in groups])
-        result.op._set_attr(GROUPS, attr_value_pb2.AttrValue(s=text.encode()))
+        _set_matrix(result.op, GROUPS, groups)
     if is_gathered:
         result.op._set_attr(GATHERED, attr_value_pb2.AttrValue(b=True))
     return result

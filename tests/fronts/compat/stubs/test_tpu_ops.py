@@ -151,8 +151,14 @@ def test_collective_permute_of_one_replica(pairs, expected):
 
 @pytest.mark.parametrize("call, message", [
     (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 2, [[0, 1]]),
-     r"`group_assignment` must be groups of split_count=2 replicas that cover all 4, each once, "
+     r"`group_assignment` must be groups of 2 replicas that cover all 4, each once, "
      r"got \[\[0, 1\]\]"),
+    (lambda x: tf.compat.v1.tpu.cross_replica_sum(x, [[0, 1]]),
+     r"`group_assignment` must be groups of 2 replicas that cover all 4, each once"),
+    (lambda x: tf.compat.v1.tpu.cross_replica_sum(x, [[0, 1, 2], [3]]), "groups of 3 replicas"),
+    (lambda x: tf.compat.v1.tpu.cross_replica_sum(x, [[0, 1], [2, 4]]), "cover all 4"),
+    (lambda x: tf.compat.v1.tpu.cross_replica_sum(x, tf.compat.v1.placeholder(tf.int32, [2, 2])),
+     "`group_assignment` must be known when the graph is built"),
     (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 4, [[0, 1, 2, 2]]), "each once"),
     (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 4), "with a multiple of split_count=4 "
      "entries, got 0"),
