@@ -116,11 +116,12 @@ FRONT_DOORS = {
 COMMANDS = {
     "build-kernels": "tests/spec/kernels/test_build_command.py::"
                      "test_missing_compiler_names_what_to_install",
-    "checkpoint": "tests/fronts/checkpoint/test_command.py::test_convert_and_back",
+    "checkpoint": "tests/fronts/checkpoint/test_checkpoint_command.py::test_convert_and_back",
     "cluster": FRONT_DOORS["cluster"],
     "demo": "tests/fronts/demo/test_demo.py::test_trained_tables_beat_untrained_ones",
     "doctor": "tests/fronts/test_cli.py::test_doctor_finds_nothing_wrong",
-    "migrate": "tests/codemod/migration/test_command.py::test_write_keeps_the_first_original",
+    "migrate":
+        "tests/codemod/migration/test_migrate_command.py::test_write_keeps_the_first_original",
     "plan": "tests/fronts/experiments/test_plan.py::test_plan_of_a_program_with_its_input",
     "report": "tests/fronts/experiments/test_report.py::test_page_has_curves_tables_and_versions",
     "run": "tests/fronts/test_cli.py::test_legacy_programs_train",

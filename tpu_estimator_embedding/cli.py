@@ -20,13 +20,15 @@ _STATUS_OF_SIGPIPE = 128 + 13  # which ends other tools there
 _GROUPS = {
     "Run programs": {
         "run": ("runtime.run_command", "run a program as it is"),
-        "cluster": ("cluster.command", "run it on parameter servers of this machine"),
+        "cluster": ("cluster.cluster_command", "run it on parameter servers of this machine"),
         "demo": ("demo.main", "write data, train, evaluate, predict and export"),
     },
     "Move to TF2": {
-        "migrate": ("migration.command", "rewrite a program without tf.estimator"),
-        "verify": ("migration.verify.command", "compare it with the original, step by step"),
-        "checkpoint": ("checkpoint.command", "inspect, compare, reshard and convert checkpoints"),
+        "migrate": ("migration.migrate_command", "rewrite a program without tf.estimator"),
+        "verify": (
+            "migration.verify.verify_command", "compare it with the original, step by step"),
+        "checkpoint": (
+            "checkpoint.checkpoint_command", "inspect, compare, reshard and convert checkpoints"),
     },
     "Experiment": {
         "plan": ("experiments.plan_command", "print the memory that tables will need"),

@@ -145,7 +145,7 @@ CONTRIB = (
 
 
 def _embedding(module: str, name: str, **options: Any) -> Patch:
-    return Patch(module, name, f"{OURS}.compat.stubs.tpu_embedding:{name}",
+    return Patch(module, name, f"{OURS}.compat.stubs.tpu_embedding_classes:{name}",
                  "works without a TPU", replaces=True, **options)
 
 

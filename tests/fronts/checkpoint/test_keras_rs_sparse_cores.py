@@ -15,7 +15,7 @@ from tests.fronts.checkpoint.test_sparse_core_layout import oracle
 from tests.spec.oracle_optimizers import SUFFIXES
 from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint
-from tpu_estimator_embedding.checkpoint import command, stored_tensor
+from tpu_estimator_embedding.checkpoint import checkpoint_command, stored_tensor
 
 MISSING = [name for name in ("keras_rs", "jax", "orbax") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(
@@ -159,22 +159,22 @@ def test_the_commands_take_other_cores_and_tables_of_other_sizes(templates, tmp_
 
     assert status("convert", tmp_path / "done", other / "done", "--to", "keras-rs-jax",
                   "--template", other / "template", "--from-sparse-cores", "4x2",
-                  "--sparse-cores", "2x2", "--stacks", stacks) == command.DONE
+                  "--sparse-cores", "2x2", "--stacks", stacks) == checkpoint_command.DONE
     checkpoint.convert(other / "done", other / "back", "v1", reading=checkpoint.Reading(
         sparse_cores=(2, 2), stacks=STACKS))
     assert_same(restore_v1(other / "back", saved), saved.all)
     assert status("compare", tmp_path / "done", other / "done", "--from-sparse-cores", "4x2",
-                  "--from-sparse-cores-b", "2x2", "--stacks", stacks) == command.DONE
+                  "--from-sparse-cores-b", "2x2", "--stacks", stacks) == checkpoint_command.DONE
     assert status("convert", other / "done", other / "again", "--resize", "words=129",
-                  "--from-sparse-cores", "2x2", "--stacks", stacks) == command.DONE
+                  "--from-sparse-cores", "2x2", "--stacks", stacks) == checkpoint_command.DONE
     assert status("extract", other / "again", other / "words.tsv", "--table", "words",
                   "--from-sparse-cores", "2x2", "--stacks", write_json(
-                      other / "less.json", SHAPES | {"words": [129, 6]})) == command.DONE
+                      other / "less.json", SHAPES | {"words": [129, 6]})) == checkpoint_command.DONE
     np.testing.assert_array_equal(np.loadtxt(other / "words.tsv", np.float32),
                                   saved.tables["words"][:129])
     capsys.readouterr()
     assert status("inspect", tmp_path / "done", "--json", "--from-sparse-cores", "4x2",
-                  "--stacks", stacks) == command.DONE
+                  "--stacks", stacks) == checkpoint_command.DONE
     report = json.loads(capsys.readouterr().out)
     assert {table["name"]: [table["rows"], table["dimension"]] for table in report["tables"]} == {
         **SHAPES, "small": [5, 3]}
@@ -183,8 +183,8 @@ def test_the_commands_take_other_cores_and_tables_of_other_sizes(templates, tmp_
 def command_status(arguments):
     import argparse
     parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(arguments))
+    checkpoint_command.add_arguments(parser)
+    return checkpoint_command.run(parser.parse_args(arguments))
 
 
 def write_json(path, content):

@@ -92,8 +92,8 @@ def test_no_process_is_left_when_the_launcher_is_ended(tmp_path, number, status)
     launcher = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(f"""
             import sys
-            from tpu_estimator_embedding.cluster import command
-            command.run_command = lambda arguments: [sys.executable, *arguments]
+            from tpu_estimator_embedding.cluster import cluster_command
+            cluster_command.run_command = lambda arguments: [sys.executable, *arguments]
             from tpu_estimator_embedding import cli
             sys.exit(cli.main(["cluster", "--ps", "1", {str(program)!r}]))
             """)], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -172,7 +172,7 @@ def test_cluster_needs_a_program(capsys):
     (["--", "--tf1", "--cores", "2", "missing.py", "--steps", "3"], r"can't open file '.*/missing"),
     (["--", "--tf1"], "`run` needs a program")])
 def test_a_program_that_cannot_be_read_starts_no_task(arguments, sentence, capfd, monkeypatch):
-    monkeypatch.setattr("tpu_estimator_embedding.cluster.command.supervise", None)
+    monkeypatch.setattr("tpu_estimator_embedding.cluster.cluster_command.supervise", None)
     assert cli.main(["cluster", *arguments]) == 2
     assert re.match(f"tpu-estimator-embedding: {sentence}", capfd.readouterr().err)
 

@@ -5,8 +5,7 @@
 import pytest
 
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.compat.stubs import tpu_embedding as tpu_embedding_stubs
-from tpu_estimator_embedding.compat.stubs import tpu_strategy
+from tpu_estimator_embedding.compat.stubs import tpu_embedding_classes, tpu_strategy
 
 SPELLINGS = """
         import tensorflow as tf
@@ -43,7 +42,7 @@ def test_every_spelling_is_ours_between_install_and_uninstall():
         print(names() == before, any("tpu_estimator_embedding" in name for name in before))
     """)
     assert done.stdout == (
-        "['tpu_estimator_embedding.compat.stubs.tpu_embedding', "
+        "['tpu_estimator_embedding.compat.stubs.tpu_embedding_classes', "
         "'tpu_estimator_embedding.compat.stubs.tpu_strategy'] 14\n"
         "SparseCoreEmbeddingConfig\n1 True\n7\nTrue False\n")
 
@@ -115,8 +114,8 @@ def test_with_a_tpu_the_classes_are_those_of_tensorflow(monkeypatch):
     monkeypatch.setattr(tpu_strategy.tpu_system, "is_present", lambda: True)
     monkeypatch.setattr(tpu_strategy.TPUStrategy, "_upstream",
                         lambda *args: made.append(("strategy", args)))
-    monkeypatch.setattr(tpu_embedding_stubs, "_UpstreamTPUEmbedding",
+    monkeypatch.setattr(tpu_embedding_classes, "_UpstreamTPUEmbedding",
                         lambda *args: made.append(("embedding", args)))
     tpu_strategy.TPUStrategy("resolver")
-    tpu_embedding_stubs.TPUEmbedding("config", "optimizer")
+    tpu_embedding_classes.TPUEmbedding("config", "optimizer")
     assert made == [("strategy", ("resolver",)), ("embedding", ("config", "optimizer"))]

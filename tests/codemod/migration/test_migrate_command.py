@@ -11,7 +11,7 @@ from tests import docs
 from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.migration import captured_file
 from tpu_estimator_embedding.migration.rewrite import MigratedFile
-from tpu_estimator_embedding.migration.verify import command as verify
+from tpu_estimator_embedding.migration.verify import verify_command as verify
 
 BEFORE = "import tensorflow.compat.v1 as tf\nmode = tf.estimator.ModeKeys.TRAIN\n"
 AFTER = ("from tpu_estimator_embedding import tf_estimator\n"

@@ -219,10 +219,10 @@ def _verify_arguments(program: pathlib.Path, args: argparse.Namespace, stage: st
 
 
 def _verify(arguments: Sequence[str]) -> int:
-    from tpu_estimator_embedding.migration.verify import command
+    from tpu_estimator_embedding.migration.verify import verify_command
     parser = argparse.ArgumentParser(prog=_VERIFY)
-    command.add_arguments(parser)
-    return command.run(command.parse(parser, arguments))
+    verify_command.add_arguments(parser)
+    return verify_command.run(verify_command.parse(parser, arguments))
 
 
 def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
