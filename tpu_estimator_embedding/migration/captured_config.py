@@ -59,7 +59,7 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
         runtime.capture.NoEstimatorError: the program ends or fails before.
         runtime.program_runner.NotStartedError: it cannot be started.
     """
-    run = functools.partial(program_runner.run_file, path, arguments)
+    run = functools.partial(program_runner.run_program, path, arguments)
     set_up = ProgramSetup(is_tf1, "quiet")
     names = failure = None
     earlier = frozenset(sys.modules)

@@ -64,17 +64,20 @@ _SPECS = {
 WORDS = (*_MANUAL_STEPS, *_HOOKS, "context")
 
 
-def problems(module: cst.Module, names: Names,
-             dropped: Iterable[tuple[str, cst.CSTNode]]) -> list[Problem]:
+def dropped_problems(dropped: Iterable[tuple[str, cst.CSTNode]]) -> list[Problem]:
+    """Returns the arguments of the specs without a counterpart, given their names and places."""
+    return [Problem(call, "TEE404", f"`{key}` of TPUEstimatorSpec: "
+                    f"{_argument('TPUEstimatorSpec', key).text}") for key, call in dropped]
+
+
+def problems(module: cst.Module, names: Names) -> list[Problem]:
     """Returns what a module does with its Estimator that the Trainer does not do.
 
     Args:
         module: of the Estimator.
         names: of the module.
-        dropped: arguments of the specs without a counterpart, with their places.
     """
-    found = [Problem(call, "TEE404", f"`{key}` of TPUEstimatorSpec: "
-                     f"{_argument('TPUEstimatorSpec', key).text}") for key, call in dropped]
+    found: list[Problem] = []
     estimators = _estimators(module)
     is_one_replica = _has_one_replica(module)
     for call in find_all(module, cst.Call):

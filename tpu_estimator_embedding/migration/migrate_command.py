@@ -44,6 +44,8 @@ examples:
   %(prog)s --output new --report r.json trainer/
   %(prog)s main.py trainer/ --to tf2 --output new
                                            a program and the packages that it imports
+  %(prog)s trainer/task.py trainer/ --to tf2 --output new
+                                           one that runs as `python -m trainer.task`
   %(prog)s train.py --to tf2 --output new -- --data logs/
                                            a training loop, with the tables that the
                                            program configures
@@ -198,7 +200,7 @@ def _program_of(args: argparse.Namespace) -> pathlib.Path | None:
 def _name_of(program: pathlib.Path, args: argparse.Namespace) -> pathlib.PurePath:
     """Returns where below --output a program is written."""
     from tpu_estimator_embedding.migration import programs
-    return dict(programs.find(args.paths))[program]
+    return dict(programs.find(args.paths, args.output))[program]
 
 
 def _is_tf1(args: argparse.Namespace, files: Sequence[MigratedFile]) -> bool:
@@ -228,11 +230,10 @@ def _verify(arguments: Sequence[str]) -> int:
 def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     from tpu_estimator_embedding.migration import programs
     from tpu_estimator_embedding.migration.rewrite import MigratedFile, rewrite_files
-    found = programs.find(args.paths)
+    found, program = programs.find(args.paths, args.output), _program_of(args)
     given = {pathlib.Path(path) for path in args.paths}
     files = [_reported_if_unreadable(file) if file.path in given else file
-             for file in rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)]
-    program = _program_of(args)
+             for file in rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer, program)]
     path, name = next((one for one in found if one[0] == program), found[0])
     present = {file.path: _captured_modules(
         file, args.output, [(path, name)] if program else []) for file in files}

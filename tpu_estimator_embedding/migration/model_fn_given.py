@@ -3,7 +3,7 @@
 
     TPUEstimator(model_fn, ...)
     TPUEstimator(functools.partial(model_fn, units=8), ...)
-    TPUEstimator(model.model_fn, ...)  # of an object of the module's class
+    TPUEstimator(model.model_fn, ...)  # of an object of the module's class, or of another module
     TPUEstimator(make_model_fn(8), ...)  # a function that defines and returns it
 """
 
@@ -43,6 +43,9 @@ class GivenModelFn:
         own: parameter, other than those of every model_fn -> the text of its value; None for its
             default.
         partial: the text of `functools.partial`.
+        module: the module of the program that has it, as its import names that; "" if it is the
+            one of the TPUEstimator.
+        prefix: the text before its name, such as `model.`, for a name of another module.
         problems: what is not known to be the same in TF2.
     """
 
@@ -51,12 +54,20 @@ class GivenModelFn:
     owner: str = ""
     own: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     partial: str = ""
+    module: str = ""
+    prefix: str = ""
     problems: tuple[Problem, ...] = ()
 
     @property
     def is_method(self) -> bool:
         """Whether it is a method."""
         return bool(self.owner)
+
+    @property
+    def path(self) -> str:
+        """Its dotted name in the module of the TPUEstimator, if it is one of another module."""
+        between = "." if self.module.strip(".") else ""
+        return f"{self.module}{between}{self.function.name.value}"
 
     def called(self, name: str, own: Sequence[str]) -> str:
         """Returns an expression for a function that is written beside the model_fn.
@@ -67,6 +78,7 @@ class GivenModelFn:
         """
         if self.is_method:
             return f"{self.owner}.{name}"
+        name = f"{self.prefix}{name}"
         given = [f"{one}={self.own[one]}" for one in own if self.own[one] is not None]
         return f"{self.partial}({', '.join((name, *given))})" if given else name
 
@@ -80,28 +92,30 @@ class GivenModelFn:
         return ", ".join([*["self"] * self.is_method, *usual, *["*"] * bool(named), *named])
 
 
-def find(given: cst.BaseExpression | None, call: cst.Call, module: cst.Module, names: Names,
-         assigned: Callable[[cst.Name, cst.Call], cst.BaseExpression | None]) -> GivenModelFn:
+def find(given: cst.BaseExpression | None, call: cst.Call, names: Names,
+         assigned: Callable[[cst.Name, cst.Call], cst.BaseExpression | None],
+         names_of: Callable[[str], Names | None]) -> GivenModelFn:
     """Finds a model_fn.
 
     Args:
         given: the argument of the TPUEstimator.
         call: the TPUEstimator.
-        module: that has both.
-        names: of the module.
+        names: of its module.
         assigned: returns the only value of a variable.
+        names_of: returns the names of another module of the program, given what imports it.
 
     Raises:
         NotSplitError: it is given in another way.
     """
-    return _Search(call, module, names, assigned).find(given)
+    return _Search(call, names, assigned, names_of).find(given)
 
 
 class _Search:
-    def __init__(self, call: cst.Call, module: cst.Module, names: Names,
-                 assigned: Callable[[cst.Name, cst.Call], cst.BaseExpression | None]) -> None:
-        self._call, self._module, self._names = call, module, names
-        self._assigned = assigned
+    def __init__(self, call: cst.Call, names: Names,
+                 assigned: Callable[[cst.Name, cst.Call], cst.BaseExpression | None],
+                 names_of: Callable[[str], Names | None]) -> None:
+        self._call, self._module, self._names = call, names.module, names
+        self._assigned, self._names_of = assigned, names_of
 
     def find(self, given: cst.BaseExpression | None) -> GivenModelFn:
         """Finds the model_fn that an expression is."""
@@ -110,12 +124,11 @@ class _Search:
             value = self._value_of(given)
             variable = given.value if value is not given else ""
         if isinstance(value, cst.Name):
-            function = self._function(value)
-            return self._with_own(GivenModelFn(function, value))
+            return self._with_own(self._function(value))
         if isinstance(value, cst.Call) and "functools.partial" in self._names.paths(value.func):
             return self._partial(value, variable)
         if isinstance(value, cst.Attribute):
-            return self._method(value)
+            return self._with_own(self._elsewhere(value) or self._method(value))
         name = called_name(value) if isinstance(value, cst.Call) else ""
         made = [inner for node in (*self._names.functions.get(name, ()),
                                    *self._names.methods.get(name, ()))
@@ -140,21 +153,38 @@ class _Search:
                   if [dotted(one.target) for one in line.targets] == [(name.value,)]]
         return values[0] if len(values) == 1 else name
 
-    def _function(self, name: cst.Name) -> cst.FunctionDef:
+    def _function(self, name: cst.Name) -> GivenModelFn:
         found = self._names.functions.get(name.value, [])
         if len(found) == 1 and all(one is found[0] for one in self._names.bound_by(name)):
-            return found[0]
-        self._check_is_here(name)
-        raise NotSplitError(f"its model_fn, `{name.value}`, is not one function of this module",
-                            name)
-
-    def _check_is_here(self, name: cst.Name | cst.Attribute) -> None:
-        """Raises NotSplitError for a name of another module."""
-        paths = self._names.paths(name)
-        if paths:
+            return GivenModelFn(found[0], name)
+        elsewhere = self._elsewhere(name)
+        if elsewhere is None:
             raise NotSplitError(
-                f"its model_fn is `{paths[0]}` of another module: construct the TPUEstimator in a "
-                "function of that module, which this one calls", name)
+                f"its model_fn, `{name.value}`, is not one function of this module", name)
+        return elsewhere
+
+    def _elsewhere(self, name: cst.Name | cst.Attribute) -> GivenModelFn | None:
+        """Returns a function of another module; None for a name of this one.
+
+        Raises:
+            NotSplitError: it is none, or the module is not one of the program.
+        """
+        paths = self._names.paths(name)
+        if not paths:
+            return None
+        last = paths[0].rpartition(".")[2]
+        module = paths[0].removesuffix(last)  # `.` is a package, `.model.` a module of it
+        module = module.removesuffix(".") if module.strip(".") else module
+        names = self._names_of(module) if len(paths) == 1 else None
+        found = names.functions.get(last, []) if names else []
+        if names is None or len(found) != 1 or found[0] not in names.module.body:
+            raise NotSplitError(
+                f"its model_fn is `{paths[0]}` of another module, which must be given to "
+                "`migrate`, too, as in `migrate main.py .`, and have it as a function of its top; "
+                "or construct the TPUEstimator in a function of that module, which this one calls",
+                name)
+        prefix = text_of(name.value) + "." if isinstance(name, cst.Attribute) else ""
+        return GivenModelFn(found[0], name, module=module, prefix=prefix)
 
     def _with_own(self, given: GivenModelFn) -> GivenModelFn:
         """Adds the parameters that have a default."""
@@ -165,13 +195,14 @@ class _Search:
 
     def _partial(self, value: cst.Call, variable: str) -> GivenModelFn:
         first, *others = value.args or [cst.Arg(cst.Name("None"))]
-        if not isinstance(first.value, cst.Name):
-            raise NotSplitError(f"`{shown(value)}`: give `functools.partial` a function of "
-                                "this module by its name, or give a method without it", value)
+        called = self._elsewhere(first.value) if isinstance(first.value, cst.Attribute) else (
+            self._function(first.value) if isinstance(first.value, cst.Name) else None)
+        if called is None:
+            raise NotSplitError(f"`{shown(value)}`: give `functools.partial` a function by its "
+                                "name, or give a method without it", value)
         if any(one.star or one.keyword is None for one in others):
             raise NotSplitError(f"`{shown(value)}`: give the arguments of a model_fn by "
                                 "name", value)
-        function = self._function(first.value)
         calls = unused_configs.HarmlessCalls(self._module)
         own: dict[str, str | None] = {}
         for one in others:
@@ -184,12 +215,11 @@ class _Search:
                 raise NotSplitError(f"`{shown(one)}` of `functools.partial` would be "
                                     "computed again: assign it to a variable above", one)
             own[name] = f'{variable}.keywords["{name}"]' if variable else text_of(one.value)
-        return self._with_own(GivenModelFn(
-            function, value, own=own, partial=text_of(value.func)))
+        return self._with_own(dataclasses.replace(
+            called, expression=value, own=own, partial=text_of(value.func)))
 
     def _method(self, value: cst.Attribute) -> GivenModelFn:
         owner, name = value.value, value.attr.value
-        self._check_is_here(value)
         found = self._names.methods.get(name, [])
         classes = [node for nodes in self._names.classes.values() for node in nodes
                    if any(one in node.body.body for one in found)]
@@ -202,9 +232,8 @@ class _Search:
         taken = sorted({*_WRITTEN} & {*self._names.methods})
         if taken:
             raise NotSplitError(f"a class has the methods {taken} already: rename them", value)
-        given = GivenModelFn(found[0], value, text_of(owner), {"self": None})
-        return dataclasses.replace(self._with_own(given), problems=(
-            *self._changed_attributes(found[0]),))
+        return GivenModelFn(found[0], value, text_of(owner), {"self": None},
+                            problems=(*self._changed_attributes(found[0]),))
 
     def _is_of(self, owner: cst.Name, of: cst.ClassDef) -> bool:
         """Whether a variable is an object of a class of the module."""

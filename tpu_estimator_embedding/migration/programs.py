@@ -13,8 +13,13 @@ ORIGINAL = ".orig"
 _SKIPPED = ("__pycache__", "node_modules")
 
 
-def find(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[pathlib.Path, pathlib.PurePath]]:
+def find(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None = None
+         ) -> list[tuple[pathlib.Path, pathlib.PurePath]]:
     """Returns the Python files given, and those in the directories given, by path.
+
+    Args:
+        paths: the files and directories.
+        output: a directory in one of these, whose files were written before and are left out.
 
     Returns:
         For each, its path and its name relative to the argument.
@@ -23,10 +28,12 @@ def find(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[pathlib.Path, pa
         FileNotFoundError: there is no such file, or no Python file in any of the directories.
     """
     found: dict[pathlib.Path, pathlib.PurePath] = {}
+    left_out = pathlib.Path(output).resolve() if output else None
     for given in map(pathlib.Path, paths):
         if given.is_dir():
             root = pathlib.PurePath(given.name)  # empty for ".", whose files go to the top
-            found.update({path: root / path.relative_to(given) for path in _below(given)})
+            found.update({path: root / path.relative_to(given)
+                          for path in _below(given, left_out)})
         elif given.is_file():
             found.setdefault(given, pathlib.PurePath(given.name))
         else:
@@ -88,10 +95,11 @@ def write_to(directory: str | os.PathLike[str],
     return [path for path, _ in new]
 
 
-def _below(directory: pathlib.Path) -> Iterator[pathlib.Path]:
+def _below(directory: pathlib.Path, output: pathlib.Path | None) -> Iterator[pathlib.Path]:
     for folder, subfolders, names in os.walk(directory):
         subfolders[:] = sorted(name for name in subfolders
-                               if not name.startswith(".") and name not in _SKIPPED)
+                               if not name.startswith(".") and name not in _SKIPPED
+                               and pathlib.Path(folder, name).resolve() != output)
         yield from (pathlib.Path(folder, name) for name in names if name.endswith(".py"))
 
 

@@ -6,6 +6,8 @@ derives its seed from that of the program and from the number of operations made
 differs in TF2.
 """
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from tpu_estimator_embedding.migration.effects import Problem
@@ -32,15 +34,17 @@ _MAKES_A_TABLE = {"TableConfig": 2, "embedding_column": 3, "shared_embedding_col
                   "shared_embeddings": 3}
 
 
-def problems(seed: cst.BaseExpression | None, source: SourceFile, names: Names, *,
+def problems(seed: cst.BaseExpression | None, source: SourceFile, names: Names,
+             elsewhere: Sequence[tuple[SourceFile, Names]] = (), *,
              keeps_seeded: bool) -> list[Problem]:
     """Returns what makes a program draw other initial values than the legacy program.
 
     Args:
         seed: of the whole program; None if it has none, so that only initializers with a seed of
             their own repeat values in every legacy run.
-        source: the program.
-        names: of its module.
+        source: the module with the seed, or without one.
+        names: of the module.
+        elsewhere: other modules of the program that draw from the seed, and their names.
         keeps_seeded: whether an initializer with its own seed draws the same values.
     """
     module = source.module
@@ -49,11 +53,15 @@ def problems(seed: cst.BaseExpression | None, source: SourceFile, names: Names, 
             Problem(call, "TEE411", f"`{text_of(call.func)}(...)` draws the same values in every "
                     "run of the legacy program; Keras 3 draws other values from the same seed")
             for call in _seeded(module, names)]
-    call = _unseeded(module, names)
-    if call is not None:
-        what = (f"`{text_of(call.func)}(...)` on line {source.start(call).line} draws initial "
-                "values without a seed")
-    elif not any(calls_of(module, name) for name in _MAKES_A_TABLE):
+    modules = [(source, names), *elsewhere]
+    unseeded = [(one, call) for one, its_names in modules
+                if (call := _unseeded(one.module, its_names)) is not None]
+    if unseeded:
+        [(one, call), *_] = unseeded
+        of_module = "" if one is source else f" of {one.path}"
+        what = (f"`{text_of(call.func)}(...)` on line {one.start(call).line}{of_module} draws "
+                "initial values without a seed")
+    elif not any(calls_of(one.module, name) for one, _ in modules for name in _MAKES_A_TABLE):
         what = "the tables, which another module makes, may draw initial values without one"
     elif not keeps_seeded:
         what = "Keras 3 draws other values from the same seed"

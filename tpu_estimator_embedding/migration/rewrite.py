@@ -2,6 +2,7 @@
 """Rewrites programs for a stage of the migration: the functions behind `migrate`."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Sequence, Set
 
@@ -17,6 +18,7 @@ from tpu_estimator_embedding.migration import (
     to_tf2,
 )
 from tpu_estimator_embedding.migration.direct_names import ESTIMATOR
+from tpu_estimator_embedding.migration.effects import SPEC
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
@@ -72,7 +74,8 @@ def rewrite(source: str | bytes, path: str = "<string>", is_tf1: bool | None = N
 
 def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
                   is_tf1: bool | None = None, to: str = "imports",
-                  dense_optimizer: str = to_tf2.LEGACY) -> list[MigratedFile]:
+                  dense_optimizer: str = to_tf2.LEGACY,
+                  program: pathlib.Path | None = None) -> list[MigratedFile]:
     """Rewrites the files of one program: if one of them uses TensorFlow 1.x, all do.
 
     Other files in their directories are read, and what these import is kept.
@@ -80,6 +83,8 @@ def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
     Args:
         files: the path of each, and its name relative to the argument.
         is_tf1, to, dense_optimizer: as for `rewrite`.
+        program: the file that is run, beside which new modules are written; None if that is the
+            one with the TPUEstimator.
 
     Raises:
         OSError: a file cannot be read.
@@ -90,13 +95,14 @@ def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
               for path in sorted(folder.glob("*.py")) if path not in given and path.is_file()
               ] if to in LATER_STAGES else []
     results = _rewrite_all([(str(path), data) for path, _, data in read], is_tf1, to,
-                           dense_optimizer, beside)
+                           dense_optimizer, beside, program)
     return [MigratedFile(path, name, data, result.data, result.findings)
             for (path, name, data), result in zip(read, results, strict=True)]
 
 
 def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
-                 to: str, dense_optimizer: str, beside: Sequence[bytes] = ()) -> list[Rewritten]:
+                 to: str, dense_optimizer: str, beside: Sequence[bytes] = (),
+                 program: pathlib.Path | None = None) -> list[Rewritten]:
     """Rewrites the files of one program, which other files beside them read."""
     checks.check_one_of("to", STAGES, to)
     checks.check_one_of("dense_optimizer", to_tf2.DENSE_OPTIMIZERS, dense_optimizer)
@@ -111,7 +117,7 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
     if to != to_keras3.STAGE:
         results = _with_loaders(programs, results, words)
     if to in LATER_STAGES:
-        results = _of_later_stage(programs, results, words, to, dense_optimizer, beside)
+        results = _of_later_stage(programs, results, words, to, dense_optimizer, beside, program)
     return [dataclasses.replace(result, findings=(*result.findings, notes[file.path]))
             if file.path in notes else result
             for file, result in zip(programs, results, strict=True)]
@@ -132,17 +138,74 @@ def _with_loaders(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
 
 def _of_later_stage(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
                     words: Sequence[Set[str]], to: str, dense_optimizer: str,
-                    beside: Sequence[bytes]) -> list[Rewritten]:
+                    beside: Sequence[bytes], program: pathlib.Path | None) -> list[Rewritten]:
     """Rewrites the files with a TPUEstimator, and reports how the others use one."""
-    has_estimator = [any(word.startswith(ESTIMATOR) for word in one) for one in words]
+    has_estimator = [any(word.startswith(ESTIMATOR) and word != SPEC for word in one)
+                     for one in words]
     if not any(has_estimator):
         return [*results]
     make = to_keras3.writer if to == to_keras3.STAGE else None
-    return [
-        to_tf2.rewrite(result, _source(file, result), to, dense_optimizer, [
-            *beside, *(other.data for other in programs if other is not file)], make)
-        if has_one else _with_uses(file, result)
-        for file, result, has_one in zip(programs, results, has_estimator, strict=True)]
+    found = {file.path: (file, result) for file, result in zip(programs, results, strict=True)}
+    callers = [file for file, has_one in zip(programs, has_estimator, strict=True) if has_one]
+    new = {file.path: _with_uses(file, result) for file, result in found.values()
+           if file not in callers}
+    written = set[str]()
+
+    def module(path: str, caller: ProgramFile) -> to_tf2.ProgramModule | None:
+        file, result = found[path]
+        source = _source(file, result)
+        if source is None:
+            return None
+        elsewhere, shared = (quick_scan.read_by([*beside, *(
+            other.data for other in programs if other not in (file, left))], path)
+            for left in (None, caller))
+        return to_tf2.ProgramModule(result, source, elsewhere, shared)
+
+    for caller in callers:
+        def find_module(imported: str, caller: ProgramFile = caller
+                        ) -> to_tf2.ProgramModule | None:
+            path = imported_file(imported, caller.path, [
+                file.path for file in programs if file not in callers])
+            return module(path, caller) if path else None
+
+        one = module(caller.path, caller)
+        rewritten = to_tf2.rewrite(
+            one, find_module, to, dense_optimizer, make, program) if one else {
+                caller.path: found[caller.path][1]}
+        # A model_fn of two callers is reported, and becomes what the first one needs.
+        new.update({path: result for path, result in rewritten.items() if path not in written})
+        written.update(path for path, result in rewritten.items()
+                       if result.data != found[path][1].data)
+    return [new[file.path] for file in programs]
+
+
+def imported_file(imported: str, importer: str, files: Sequence[str]) -> str | None:
+    """Returns the file that a module imports; None if it is not one of the files, or not known.
+
+    Args:
+        imported: the name of the module, with the dots of a relative import.
+        importer: the path of the file that imports it.
+        files: the paths of the other files.
+
+    >>> imported_file(".model", "trainer/task.py", ["trainer/model.py", "model.py"])
+    'trainer/model.py'
+    >>> imported_file("trainer.model", "trainer/task.py", ["trainer/model.py", "model.py"])
+    'trainer/model.py'
+    """
+    words = tuple(filter(None, imported.split(".")))
+    level = len(imported) - len(imported.lstrip("."))
+    folder = pathlib.PurePath(importer).parent
+
+    def parts(path: str) -> tuple[str, ...]:
+        plain = pathlib.PurePath(path).with_suffix("")
+        return plain.parent.parts if plain.name == "__init__" else plain.parts
+
+    if level:
+        folder = pathlib.PurePath(os.path.normpath(folder.joinpath(*[".."] * (level - 1))))
+        return next((path for path in files if parts(path) == (*folder.parts, *words)), None)
+    beside = [path for path in files if parts(path) == (*folder.parts, *words)]
+    anywhere = [path for path in files if parts(path)[-len(words):] == words]
+    return beside[0] if beside else anywhere[0] if len(anywhere) == 1 else None
 
 
 def _with_explicit_imports(file: ProgramFile, is_tf1: bool) -> Rewritten:

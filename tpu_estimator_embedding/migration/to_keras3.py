@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 import importlib.resources
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from typing import Any
 
 import libcst as cst
 
@@ -47,17 +48,12 @@ class Keras3Writer(to_tf2.Writer):
 
     keeps_seeded_draws = False
 
-    def run(self, elsewhere: Set[str], inlined: Set[str] = frozenset()) -> bytes:
-        """Returns the text of the program, as `Writer.run` does.
-
-        Raises:
-            NotSplitError: it has a part without a counterpart.
-        """
-        written = super().run(elsewhere, inlined)
-        if written != self._source.module.bytes and _PACKAGE.encode() in written:
-            raise NotSplitError(f"it would still use this package: {_first_use(written.decode())}",
+    def _finished(self, place: cst.CSTNode, *args: Any, **options: Any) -> bytes:
+        text = super()._finished(place, *args, **options)
+        if _PACKAGE.encode() in text:
+            raise NotSplitError(f"it would still use this package: {_first_use(text.decode())}",
                                 self._source.module.body[0])
-        return written
+        return text
 
     def _layers(self) -> list[Problem]:
         return []  # Keras layers have no counterpart in the functions anyway
@@ -65,8 +61,16 @@ class Keras3Writer(to_tf2.Writer):
     def _bound(self) -> set[str]:
         return {*keras3_functions.WRITTEN, "keras", "keras_training", "embedding_config"}
 
-    def _imports(self, module: cst.Module) -> str:
-        return "import keras\nimport keras_training\nimport embedding_config\n"
+    def _imports_of_model(self) -> str:
+        return "import keras\n" + self._beside("keras_training")
+
+    def _imports(self, found: EstimatorCall) -> str:
+        if not found.model_fn.module:
+            return self._imports_of_model() + self._beside("embedding_config")
+        if not found.model_fn.prefix:  # the functions are others than those that it imports
+            raise NotSplitError("its model_fn is imported by its name: import its module",
+                                found.call)
+        return self._beside("keras_training") + self._beside("embedding_config")
 
     def _forward(self, parts: Parts, function: cst.FunctionDef) -> str:
         if function not in self._source.module.body:
@@ -117,8 +121,8 @@ class Keras3Writer(to_tf2.Writer):
                 f"{self._indented(statements)}    learning_rate = {code(parts.rate.value)}\n"
                 f"    return {made.call.removeprefix('tf_v2.')}\n"]
 
-    def _other_uses(self, given: GivenModelFn, call: cst.Call) -> list[Problem]:
-        found = super()._other_uses(given, call)
+    def _other_uses(self, call: EstimatorCall) -> list[Problem]:
+        found = super()._other_uses(call)
         for one in find_all(self._source.module, cst.Call):
             if not isinstance(one.func, cst.Attribute) or self._names.paths(one.func):
                 continue
@@ -142,7 +146,8 @@ class Keras3Writer(to_tf2.Writer):
         for name in OF_TRAINER:
             if name in given and name not in _ARGUMENTS:
                 self.report(given[name], "TEE408", f"`{name}`: {_TRAINER} has no such argument")
-        written = [f"({', '.join(keras3_functions.WRITTEN)})", "embedding_config"]
+        functions = [f"{found.model_fn.prefix}{name}" for name in keras3_functions.WRITTEN]
+        written = [f"({', '.join(functions)})", "embedding_config"]
         written += [f"{name}={code(given[name])}" for name in _ARGUMENTS if name in given]
         return f"keras_training.{_TRAINER}(\n    " + ",\n    ".join(written) + ")"
 
@@ -162,9 +167,9 @@ def _first_use(text: str) -> str:
     return f"`{line.strip()[:80]}`"
 
 
-def writer(source: SourceFile) -> Keras3Writer:
-    """Returns the writer of a module."""
-    return Keras3Writer(source, to_tf2.LEGACY, _TRAINER)
+def writer(source: SourceFile, **options: Any) -> Keras3Writer:
+    """Returns the writer of a module; the options are those of a `to_tf2.Writer`."""
+    return Keras3Writer(source, to_tf2.LEGACY, _TRAINER, **options)
 
 
 def runtime() -> bytes:

@@ -10,9 +10,11 @@ writes. Unsupported code is left unchanged and reported.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+import pathlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 import libcst as cst
@@ -24,7 +26,6 @@ from tpu_estimator_embedding.migration import (
     layer_problems,
     model_fn_given,
     model_fn_parts,
-    quick_scan,
     random_draws,
     unused_configs,
     usual_shapes,
@@ -65,6 +66,7 @@ from tpu_estimator_embedding.migration.optimizer_slice import (
 from tpu_estimator_embedding.migration.report import Finding, in_words_of_program
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.train_op import STEP_CALLS
+from tpu_estimator_embedding.runtime.program_package import import_beside
 
 # Stage -> class of `tpu_estimator_embedding.trainer` in the place of TPUEstimator.
 TRAINERS = {"tf2": "Trainer", "layers": "KerasTrainer"}
@@ -75,75 +77,111 @@ _IMPORTED = ("ModeKeys", "Outputs", "activations_of", "sequences_of")
 _BOUND = (*_IMPORTED, "dense_learning_rate", "embedding_config", "make_optimizer")
 _LINE = 90
 _CHANGING = "GradientTrainer"  # the class with `transform_gradients`
-_IMPORTS = """\
-from tpu_estimator_embedding.trainer import {names}
-import embedding_config
-"""
+
+class ProgramModule(NamedTuple):
+    """A module of a program.
+
+    Attributes:
+        imports: the module with explicit imports.
+        source: the same, parsed.
+        elsewhere: names that other modules read of it, as `quick_scan.read_by` returns them.
+        shared: the same without those that only the module with the TPUEstimator reads.
+    """
+
+    imports: Rewritten
+    source: SourceFile
+    elsewhere: Set[str]
+    shared: Set[str]
 
 
-def rewrite(imports: Rewritten, source: SourceFile | None, stage: str, dense_optimizer: str,
-            others: Sequence[bytes] = (),
-            make: Callable[[SourceFile], Writer] | None = None) -> Rewritten:
-    """Rewrites a module that has explicit imports; one without a TPUEstimator is unchanged.
+# Returns a module of the program, given what imports it; None if it is not one.
+FindModule = Callable[[str], ProgramModule | None]
+
+
+def rewrite(module: ProgramModule, find_module: FindModule, stage: str, dense_optimizer: str,
+            make: Callable[..., Writer] | None = None, program: pathlib.Path | None = None
+            ) -> dict[str, Rewritten]:
+    """Rewrites a module with a TPUEstimator, and the one that has its model_fn.
 
     Args:
-        imports: the module with explicit imports.
-        source: the same, parsed; None if it cannot be, which is reported already.
+        module: the module; one without a TPUEstimator is unchanged.
+        find_module: finds another module of the program.
         stage, dense_optimizer: as for `rewrite.rewrite`.
-        others: the texts of the other modules, which may read its configurations.
         make: makes the writer of a stage that is not one of TRAINERS.
+        program: as for `rewrite.rewrite_files`.
+
+    Returns:
+        Path -> the result, for each of the modules.
     """
-    if source is None:
-        return imports
-    source = with_direct_names(source)
+    prepare = with_direct_names
     if make is None:
-        source = with_names_of_trainer(source)
         make = functools.partial(
             Writer, dense_optimizer=dense_optimizer, trainer=TRAINERS[stage])
-    elsewhere = quick_scan.read_by(others, source.path)
-    attempt = _attempt(make(source), elsewhere)
-    if attempt.data is None:
-        attempt = _with_usual_shapes(source, make, elsewhere) or attempt
-    data, findings = attempt
-    return Rewritten(imports.data if data is None else data, (
-        *imports.findings, *(dataclasses.replace(
-            finding, message=in_words_of_program(finding, imports.findings))
-            for finding in findings)))
+
+        def prepare(source: SourceFile) -> SourceFile:
+            return with_names_of_trainer(with_direct_names(source))
+    make = functools.partial(make, program=program)
+    attempt = _Attempt(module, find_module, make, prepare, has_usual_shapes=False)
+    if attempt.texts is None:
+        again = _Attempt(module, find_module, make, prepare, has_usual_shapes=True)
+        # What stands in a function would be quoted as a part of the model_fn.
+        if again.is_changed and not (again.texts is None and again.is_inlined):
+            attempt = again
+    return attempt.results()
 
 
-class _Attempt(NamedTuple):
-    """The text of a program, None if it has an unsupported form, and the findings."""
-
-    data: bytes | None
-    findings: Sequence[Finding]
-
-
-def _attempt(writer: Writer, elsewhere: Set[str], inlined: Set[str] = frozenset(),
-             ) -> _Attempt:
-    """Writes a program, or reports why it has an unsupported form."""
-    try:
-        data = writer.run(elsewhere, inlined)
-    except NotSplitError as error:
-        writer.report_all(error.problems)
-        data = None
-    return _Attempt(data, writer.findings)
-
-
-def _with_usual_shapes(source: SourceFile, make: Callable[[SourceFile], Writer],
-                       elsewhere: Set[str]) -> _Attempt | None:
-    """Attempts it again with the usual shapes rewritten; None if the first one is to be reported.
+class _Attempt:
+    """Writes a program, or finds why it has an unsupported form.
 
     Args:
-        source: the program, which has an unsupported form.
-        make: makes a writer.
-        elsewhere: as for `Writer.run`.
+        module, find_module, make: as for `rewrite`.
+        prepare: rewrites a module before.
+        has_usual_shapes: whether the usual shapes are rewritten, too.
+
+    Attributes:
+        texts: path -> text of each module that was written; None if the form is unsupported.
+        is_changed: whether there was a usual shape.
+        is_inlined: whether there was a function to inline.
     """
-    new, inlined = usual_shapes.rewritten(source)
-    if new is source:
-        return None
-    attempt = _attempt(make(new), elsewhere, inlined)
-    # What stands in a function would be quoted as a part of the model_fn.
-    return None if attempt.data is None and inlined else attempt
+
+    def __init__(self, module: ProgramModule, find_module: FindModule,
+                 make: Callable[..., Writer], prepare: Callable[[SourceFile], SourceFile], *,
+                 has_usual_shapes: bool) -> None:
+        self._make, self._prepare, self._has_usual_shapes = make, prepare, has_usual_shapes
+        self._written: dict[str, tuple[ProgramModule, Writer]] = {}
+        self.is_changed = self.is_inlined = False
+        self.texts: Mapping[str, bytes] | None = None
+
+        def find_writer(path: str) -> Writer | None:
+            found = find_module(path)
+            return self._writer(found) if found else None
+
+        writer = self._writer(module)
+        try:
+            self.texts = writer.run(find_writer)
+        except NotSplitError as error:
+            writer.report_all(error.problems)
+
+    def results(self) -> dict[str, Rewritten]:
+        """Returns path -> what became of each module."""
+        return {path: Rewritten((self.texts or {}).get(path, module.imports.data), (
+            *module.imports.findings, *(dataclasses.replace(
+                finding, message=in_words_of_program(finding, module.imports.findings))
+                for finding in writer.findings)))
+            for path, (module, writer) in self._written.items()}
+
+    def _writer(self, module: ProgramModule) -> Writer:
+        path = module.source.path
+        if path not in self._written:
+            source, inlined = self._prepare(module.source), frozenset[str]()
+            if self._has_usual_shapes:
+                before = source
+                source, inlined = usual_shapes.rewritten(before)
+                self.is_changed |= source is not before
+                self.is_inlined |= bool(inlined)
+            self._written[path] = module, self._make(
+                source, elsewhere=module.elsewhere, shared=module.shared, inlined=inlined)
+        return self._written[path][1]
 
 
 def other_uses(source: SourceFile) -> list[Finding]:
@@ -160,12 +198,14 @@ class EstimatorCall:
         call: it.
         arguments: name -> value of each.
         model_fn: the one that it is given.
-        parts: that, split.
+        writer: of the module that has the model_fn.
+        parts: the model_fn, split.
     """
 
     call: cst.Call
     arguments: Mapping[str, cst.BaseExpression]
     model_fn: GivenModelFn
+    writer: Writer
     parts: Parts
 
     def given_arguments(self) -> dict[str, cst.BaseExpression]:
@@ -183,22 +223,29 @@ class _WrittenOptimizer(NamedTuple):
 
 
 class Writer:
-    """Writes a program of a stage of TF2.
+    """Writes a module of a program of a stage of TF2.
 
     Args:
-        source: the program, with explicit imports.
+        source: the module, with explicit imports.
         dense_optimizer: one of DENSE_OPTIMIZERS.
         trainer: the class that replaces TPUEstimator.
+        program: the file that is run; None if that is the module.
+        elsewhere, shared: as in a `ProgramModule`.
+        inlined: functions whose statements stand in its model_fn.
 
     Attributes:
         keeps_seeded_draws: whether an initializer with its own seed draws the same values.
+        names: the names of the module.
         findings: what was changed and what is left to do.
     """
 
     keeps_seeded_draws = True
 
-    def __init__(self, source: SourceFile, dense_optimizer: str, trainer: str) -> None:
-        self._trainer = trainer
+    def __init__(self, source: SourceFile, dense_optimizer: str, trainer: str,
+                 program: pathlib.Path | None = None, elsewhere: Set[str] = frozenset(),
+                 shared: Set[str] = frozenset(), inlined: Set[str] = frozenset()) -> None:
+        self._trainer, self._program = trainer, program
+        self._elsewhere, self._shared, self._inlined = elsewhere, shared, inlined
         self._is_keras = dense_optimizer == KERAS
         self._source = source
         self._names = Names(source.module)
@@ -214,35 +261,56 @@ class Writer:
         for problem in problems:
             self.report(problem.node, problem.code, problem.message)
 
-    def run(self, elsewhere: Set[str], inlined: Set[str] = frozenset()) -> bytes:
-        """Returns the text of the program.
+    def run(self, find_writer: Callable[[str], Writer | None]) -> dict[str, bytes]:
+        """Writes the module of a TPUEstimator, and the one of its model_fn.
 
         Args:
-            elsewhere: names that other modules read of it.
-            inlined: functions whose statements stand in its model_fn.
+            find_writer: returns the writer of another module, given what imports it.
+
+        Returns:
+            Path -> the text of each of them.
 
         Raises:
-            NotSplitError: it has an unsupported form.
+            NotSplitError: they have an unsupported form.
         """
-        found = self._find()
+        found = self._find(find_writer)
         if found is None:
-            return self._source.module.bytes
+            return {self._source.path: self._source.module.bytes}
+        model, function = found.writer, found.model_fn.function
         self._report(found)
         config = self._config(found)
-        self._check_seed(config.get("tf_random_seed"))
-        body = self._written(found, config)
-        function = found.model_fn.function
-        self.report(function, "TEE401", f"`{function.name.value}`")
+        with model._reporting():
+            model._report_model(found)
+        self._check_seed(config.get("tf_random_seed"), model)
+        with model._reporting():
+            functions, before = model._functions(found)
+        call = {found.call: self._trainer_call(found, config)}
+        moved = OF_TRAINER if config else ()
+        texts: dict[str, bytes] = {}
+        if model is self:
+            texts[self._source.path] = self._finished(
+                function, call, functions, before, self._imports(found), moved)
+        else:
+            texts[self._source.path] = self._finished(
+                found.call, call, {}, {}, self._imports(found), moved)
+            with model._reporting():
+                texts[model._source.path] = model._finished(
+                    function, {}, functions, before, model._imports_of_model())
+        model.report(function, "TEE401", f"`{function.name.value}`")
         self.report(found.call, "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
-        body = unused_configs.without_unused(
-            body, self._source.module, elsewhere, OF_TRAINER if config else (), inlined)
-        self._check_not_hidden(body)
-        written = unused_configs.with_imports(
-            body, self._imports(self._source.module), elsewhere)
-        self._check_defined(written, function)
-        return written.bytes
+        return texts
 
-    def _find(self) -> EstimatorCall | None:
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Reports the problems of an error in this module, before another one reports it."""
+        try:
+            yield
+        except NotSplitError as error:
+            self.report_all(error.problems)
+            error.problems = ()
+            raise
+
+    def _find(self, find_writer: Callable[[str], Writer | None]) -> EstimatorCall | None:
         """Returns the TPUEstimator of the module and its model_fn; None if it has none."""
         module = self._source.module
         calls = calls_of(module, ESTIMATOR)
@@ -259,32 +327,62 @@ class Writer:
                                 "package's", other[0])
         self._check(calls, subclasses)
         arguments = _by_name(calls[0], order_of(ESTIMATOR))
-        model_fn = model_fn_given.find(
-            arguments.get("model_fn"), calls[0], module, self._names, self._assigned)
-        return EstimatorCall(calls[0], arguments, model_fn, self._split(model_fn))
+        model_fn, writer = self._find_model_fn(arguments.get("model_fn"), calls[0], find_writer)
+        with writer._reporting():
+            if writer is not self:
+                writer._check_free_names(model_fn.function)
+            parts = writer._split(model_fn)
+        return EstimatorCall(calls[0], arguments, model_fn, writer, parts)
+
+    def _find_model_fn(self, given: cst.BaseExpression | None, call: cst.Call,
+                       find_writer: Callable[[str], Writer | None]
+                       ) -> tuple[GivenModelFn, Writer]:
+        """Returns the model_fn of a TPUEstimator, and the writer of the module that has it."""
+        def names_of(path: str) -> Names | None:
+            writer = find_writer(path)
+            return writer._names if writer else None
+
+        model_fn = model_fn_given.find(given, call, self._names, self._assigned, names_of)
+        writer = find_writer(model_fn.module) if model_fn.module else None
+        return model_fn, writer or self
 
     def _report(self, found: EstimatorCall) -> None:
-        """Reports what is not carried over."""
-        module = self._source.module
-        self.report_all(self._other_uses(found.model_fn, found.call))
+        """Reports what of the TPUEstimator is not carried over."""
+        self._report_module()
+        self.report_all(self._other_uses(found))
         self.report_all(found.model_fn.problems)
+        self.report_all(estimator_uses.problems(self._source.module, self._names))
+
+    def _report_model(self, found: EstimatorCall) -> None:
+        """Reports what of the model_fn is not carried over."""
+        if found.model_fn.module:
+            self._report_module()
+            self.report_all(estimator_uses.problems_elsewhere(self._source.module, self._names))
+            self.report_all(self._other_uses(found))
+        self.report_all(found.parts.problems)
+        self.report_all(estimator_uses.dropped_problems(found.parts.dropped))
+
+    def _report_module(self) -> None:
+        module = self._source.module
         self.report_all(layer_problems.repeated_lookups(module, self._names, self._callables))
         for node in find_all(module, cst.Attribute):
             if is_value_of_size(node):
                 self.report(node, "TEE403", f"`{text_of(node)}`: sizes are ints in TF2")
-        self.report_all(found.parts.problems)
-        self.report_all(estimator_uses.problems(module, self._names, found.parts.dropped))
 
-    def _check_seed(self, seed: cst.BaseExpression | None) -> None:
+    def _check_seed(self, seed: cst.BaseExpression | None, model: Writer) -> None:
         """Reports what draws other initial values than in the legacy program."""
         is_given = seed is not None and not matchers.matches(seed, matchers.Name("None"))
+        seed = seed if is_given else None
+        elsewhere = [] if model is self else [(model._source, model._names)]
         self.report_all(random_draws.problems(
-            seed if is_given else None, self._source, self._names,
-            keeps_seeded=self.keeps_seeded_draws))
+            seed, self._source, self._names, elsewhere, keeps_seeded=self.keeps_seeded_draws))
+        if seed is None and model is not self:
+            model.report_all(random_draws.problems(
+                None, model._source, model._names, keeps_seeded=self.keeps_seeded_draws))
 
-    def _written(self, found: EstimatorCall,
-                 config: Mapping[str, cst.BaseExpression]) -> cst.Module:
-        """Returns the module with new definitions in the place of the model_fn and the call."""
+    def _functions(self, found: EstimatorCall) -> tuple[
+            dict[cst.FunctionDef, list[str]], dict[cst.CSTNode, list[str]]]:
+        """Returns the definitions in the place of the model_fn, and those before a statement."""
         module, function, parts = self._source.module, found.model_fn.function, found.parts
         forward = self._forward(parts, function)
         below = self._definitions(parts, found.model_fn)
@@ -297,8 +395,31 @@ class Writer:
             functions, before = {function: [forward, *below]}, {place: classes}
         else:
             functions, before = {function: [forward]}, {place: [*below, *classes]}
-        return module.visit(ForwardRewrite(
-            {found.call: self._trainer_call(found, config)}, functions, before, self._callables))
+        return functions, before
+
+    def _finished(self, place: cst.CSTNode, calls: dict[cst.Call, str],
+                  functions: dict[cst.FunctionDef, list[str]],
+                  before: dict[cst.CSTNode, list[str]], imports: str,
+                  moved: Collection[str] = ()) -> bytes:
+        """Returns the text of the module with new definitions and calls.
+
+        Args:
+            place: of an error in all of it.
+            calls, functions, before: as for `ForwardRewrite`.
+            imports: the text of the imports that it needs.
+            moved: arguments of its RunConfig that stand elsewhere from now on.
+        """
+        module = self._source.module
+        body = unused_configs.without_unused(
+            module.visit(ForwardRewrite(calls, functions, before, self._callables)), module,
+            self._elsewhere, moved, self._inlined)
+        self._check_not_hidden(body)
+        written = unused_configs.with_imports(body, imports, self._elsewhere)
+        missing = Names(written).unbound_names - self._names.unbound_names
+        if missing:
+            raise NotSplitError(f"its training step needs {sorted(missing)}, which it would not "
+                                "have outside of the model_fn", place)
+        return written.bytes
 
     def _forward(self, parts: Parts, function: cst.FunctionDef) -> str:
         """Returns the text that replaces the model_fn."""
@@ -313,22 +434,33 @@ class Writer:
                     f"`{function.name.value}` uses the names {hidden} itself; rename them",
                     self._names.of_name(function.name.value))
 
-    def _check_defined(self, written: cst.Module, function: cst.FunctionDef) -> None:
-        """Rejects what would read variables of the model_fn in another function."""
-        missing = Names(written).unbound_names - self._names.unbound_names
-        if missing:
-            raise NotSplitError(f"its training step needs {sorted(missing)}, which it would not "
-                                "have outside of the model_fn", function)
-
     def _bound(self) -> set[str]:
         keras = keras_optimizer.BOUND if self._is_keras else ()
         return {*_BOUND, _CHANGING, self._trainer, *keras}
 
-    def _imports(self, module: cst.Module) -> str:
+    def _imports(self, found: EstimatorCall) -> str:
         """Returns the imports that the program needs, without its own."""
+        model_fn = found.model_fn
+        if not model_fn.module:
+            return self._imports_of_model() + self._beside("embedding_config")
+        text = f"from {TRAINER} import {self._trainer}\n" + self._beside("embedding_config")
+        if model_fn.prefix:
+            return text
+        names = sorted(["dense_learning_rate", "make_optimizer",
+                        *[_CHANGING] * (found.parts.gradients is not None),
+                        *["DENSE_SLOTS"] * self._is_keras])
+        return text + f"from {model_fn.module} import {', '.join(names)}\n"
+
+    def _beside(self, name: str) -> str:
+        """Returns the import of a module that is written beside the program."""
+        path = pathlib.Path(self._source.path)
+        return import_beside(self._program or path, path, name)
+
+    def _imports_of_model(self) -> str:
+        """Returns the imports that the functions written for a model_fn need."""
         names = sorted({*_IMPORTED, self._trainer})
-        text = _IMPORTS.format(names=", ".join(names))
-        return text + "import tensorflow.compat.v2 as tf_v2\n" if self._is_keras else text
+        text = f"from {TRAINER} import {', '.join(names)}\n"
+        return text + "import tensorflow.compat.v2 as tf_v2\n" * self._is_keras
 
     def _check(self, calls: list[cst.Call], subclasses: list[cst.ClassDef]) -> None:
         if subclasses:
@@ -338,10 +470,14 @@ class Writer:
             raise NotSplitError(f"{len(calls)} TPUEstimators in one module", calls[1])
         if any(argument.star for argument in calls[0].args):
             raise NotSplitError("its TPUEstimator has * or ** arguments", calls[0])
+        self._check_free_names(calls[0])
+
+    def _check_free_names(self, place: cst.CSTNode) -> None:
+        """Rejects a module that has one of the names that will be written into it."""
         taken = sorted(name for name in self._bound() & self._names.global_names
                        if self._names.paths_at_top(name) != [f"{TRAINER}.{name}"])
         if taken:
-            raise NotSplitError(f"the program uses the names {taken} itself; rename them", calls[0])
+            raise NotSplitError(f"the program uses the names {taken} itself; rename them", place)
 
     def _split(self, given: GivenModelFn) -> Parts:
         """Splits the model_fn; an error has all the problems of the module."""
@@ -358,19 +494,26 @@ class Writer:
         """Returns the layers that the function of the forward pass cannot make."""
         return layer_problems.made_again(self._source.module, self._names)
 
-    def _other_uses(self, given: GivenModelFn, call: cst.Call) -> list[Problem]:
-        """Returns uses of the model_fn other than the one in its TPUEstimator."""
-        function = given.function
+    def _other_uses(self, found: EstimatorCall) -> list[Problem]:
+        """Returns uses of the model_fn in this module other than the one in its TPUEstimator."""
+        function, given = found.model_fn.function, found.model_fn
         name = function.name.value
         # A function around it may return it.
         returned = {node.value for node in find_all(self._source.module, cst.Return)}
         known = {function.name, *returned}
-        return [Problem(chain.root, "TEE409", f"`{name}` is also used outside its TPUEstimator: it "
+        if found.writer is self:
+            uses = [chain.root for chain in self._names.uses(name)
+                    if chain.root not in known and any(
+                        getattr(one, "node", None) is function for one in chain.scope[name])]
+            uses += [function.name] * (given.module != "" and name in self._shared)
+        else:
+            uses = [chain.root for chain in self._names.chains if name in chain.parts
+                    and given.path in self._names.paths_in(
+                        chain.scope, chain.parts[:chain.parts.index(name) + 1])]
+        return [Problem(node, "TEE409", f"`{name}` is also used outside its TPUEstimator: it "
                         "returns Outputs, without a train_op, from now on")
-                for chain in self._names.uses(name)
-                if chain.root not in known and not holds(call, chain.root) and not holds(
-                    given.expression, chain.root) and any(
-                    getattr(one, "node", None) is function for one in chain.scope[name])]
+                for node in uses
+                if not holds(found.call, node) and not holds(given.expression, node)]
 
     def _config(self, found: EstimatorCall) -> dict[str, cst.BaseExpression]:
         """Returns the arguments of the RunConfig, whether inline or assigned to a variable."""
@@ -405,14 +548,14 @@ class Writer:
         """Returns the text that replaces the call of TPUEstimator."""
         given, model_fn = {**config, **found.given_arguments()}, found.model_fn
         code = self._source.module.code_for_node
-        called = _CHANGING if found.parts.gradients else self._trainer
+        called = f"{model_fn.prefix}{_CHANGING}" if found.parts.gradients else self._trainer
         written = [code(given["model_fn"]), "embedding_config",
                    model_fn.called("make_optimizer", found.parts.optimizer.own_parameters),
                    model_fn.called("dense_learning_rate", found.parts.rate.own_parameters)]
         if len(", ".join(written)) < _LINE:
             written = [", ".join(written)]
         written += [f"{name}={code(given[name])}" for name in OF_TRAINER if name in given]
-        written += ["dense_slots=DENSE_SLOTS"] * self._is_keras
+        written += [f"dense_slots={model_fn.prefix}DENSE_SLOTS"] * self._is_keras
         return f"{called}(\n    " + ",\n    ".join(written) + ")"
 
     def _definitions(self, parts: Parts, given: GivenModelFn) -> list[str]:

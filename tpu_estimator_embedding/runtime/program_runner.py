@@ -5,12 +5,14 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import pathlib
 import re
 import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
+from tpu_estimator_embedding.runtime.program_package import package_of
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
 PREFIX = "tpu-estimator-embedding: "
@@ -70,15 +72,31 @@ def read_program(path: str) -> bytes:
             f"can't open file {file!r}: [Errno {error.errno}] {error.strerror}", 2) from error
 
 
+def run_program(path: str, arguments: Sequence[str],
+                set_up: Callable[[], None] = _DEFAULT_SETUP) -> None:
+    """Runs a file as `run_file` does; as `run_module` does if it imports from its package.
+
+    Raises:
+        NotStartedError, BaseException: as they do.
+    """
+    package = package_of(pathlib.Path(path))
+    if package is None:
+        run_file(path, arguments, set_up)
+    else:
+        run_module(f"{package.name}.{pathlib.Path(path).stem}", arguments, set_up,
+                   os.fspath(package.directory))
+
+
 def run_module(name: str, arguments: Sequence[str],
-               set_up: Callable[[], None] = _DEFAULT_SETUP) -> None:
-    """Runs a module as `python -m name *arguments` does, after `set_up`.
+               set_up: Callable[[], None] = _DEFAULT_SETUP, directory: str | None = None) -> None:
+    """Runs a module as `python -m name *arguments` does in a directory, after `set_up`.
 
     Raises:
         NotStartedError: if the module is not found or has no code, or `install` raises an error.
         BaseException: any exception of the program, including SystemExit.
     """
-    _install(os.getcwd(), set_up)  # before the module's package, which may be part of the program
+    # Before the package of the module, which may be part of the program.
+    _install(directory or os.getcwd(), set_up)
     sys.argv = ["-m", *arguments]
     spec = _find_module(name)
     sys.argv[0] = spec.origin

@@ -58,8 +58,8 @@ def run(settings: RecordingSettings) -> None:
                  Keras3Run(settings) if settings.reference else None)
     with contextlib.ExitStack() as stack:
         try:
-            program_runner.run_file(settings.program, settings.arguments,
-                                    lambda: _set_up(settings, runs, stack))
+            program_runner.run_program(settings.program, settings.arguments,
+                                       lambda: _set_up(settings, runs, stack))
         except BaseException as error:
             if not any(one.result for one in runs if one):
                 raise

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of several modules: the model_fn in another one than the TPUEstimator, and packages.
+
+`packages` has each of them before and after `--to tf2`.
+"""
+
+import pathlib
+import re
+import shutil
+import sys
+
+import pytest
+
+from tests.selection import ROOT
+from tests.subprocesses import start
+from tpu_estimator_embedding.migration import programs
+from tpu_estimator_embedding.migration.rewrite import rewrite_files
+
+PACKAGES = pathlib.Path(__file__).parent / "packages"
+PROGRAMS = {"relative": "trainer/task.py", "absolute": "trainer/task.py", "script": "task.py"}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    def copied(name):
+        shutil.copytree(PACKAGES / name / "before", tmp_path, dirs_exist_ok=True)
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    return copied
+
+
+def migrated(name, to="tf2"):
+    program = pathlib.Path(PROGRAMS[name])
+    return {str(file.path): file for file in rewrite_files(
+        programs.find([program, "."]), to=to, program=program)}
+
+
+def left(files):
+    return [f"{finding.path}:{finding.line}: {finding.code} {finding.message}"
+            for file in files.values() for finding in file.findings
+            if finding.code in ("TEE402", "TEE404", "TEE409", "TEE411")]
+
+
+def edit(path, *replacements):
+    text = path.read_text()
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_model_fn_of_another_module_is_split_there(name, folder):
+    folder(name)
+    files = migrated(name)
+    assert left(files) == []
+    after = {str(path.relative_to(PACKAGES / name / "after")): path.read_text()
+             for path in (PACKAGES / name / "after").rglob("*.py")}
+    assert {path: file.after.decode() for path, file in files.items()
+            if file.after != file.before} == after
+
+
+def command(*arguments, cwd):
+    done = start([sys.executable, "-m", *arguments], cwd=cwd, PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("stage", ["tf2", "layers"])
+def test_migrated_program_trains_on_the_same_numbers(name, stage, folder):
+    printed = command(
+        "tpu_estimator_embedding", "migrate", "--to", stage, "--output", "new", "--verify",
+        PROGRAMS[name], "." if name == "script" else "trainer", "--", "--steps", "12",
+        cwd=folder(name))
+    assert "They agree in all 17 steps" in printed
+
+
+@pytest.mark.long
+def test_migrated_package_runs_with_plain_python(folder):
+    directory = folder("relative")
+    command("tpu_estimator_embedding", "migrate", "--to", "tf2", "--output", "new",
+            "trainer/task.py", "trainer", cwd=directory)
+    printed = command("trainer.task", "--steps", "3", cwd=directory / "new")
+    assert re.search(r"'global_step': (np.int64\()?3", printed)
+
+
+def test_model_fn_of_a_module_that_is_not_given_is_named(folder):
+    folder("script")
+    [file] = rewrite_files(programs.find(["task.py"]), to="tf2")
+    [finding] = [one for one in file.findings if one.code == "TEE402"]
+    assert "its model_fn is `model.model_fn` of another module, which must be given to `migrate`" \
+        in finding.message
+    assert b"TPUEstimator(" in file.after
+
+
+@pytest.mark.parametrize("module", ["missing", "task_of_another"])
+def test_program_whose_model_fn_is_no_function_of_the_module_is_left(module, folder):
+    directory = folder("script")
+    if module == "missing":
+        edit(directory / "model.py", ("def model_fn(", "def another("))
+    else:
+        edit(directory / "model.py", ("def model_fn(", "if True:\n  def model_fn("))
+        text = (directory / "model.py").read_text()
+        top, body = text.split("  def model_fn(")
+        (directory / "model.py").write_text(top + "  def model_fn(" + body.replace("\n", "\n  "))
+    files = migrated("script")
+    [problem] = left(files)
+    assert problem.startswith("task.py:19: TEE402 its model_fn is `model.model_fn` of another")
+    assert b"Outputs" not in files["model.py"].after
+
+
+def test_problem_of_the_model_is_reported_in_its_module_and_nothing_is_split(folder):
+    directory = folder("script")
+    edit(directory / "model.py", ("tf.compat.v1.train.AdagradOptimizer(rate)", "unknown(rate)"))
+    files = migrated("script")
+    [problem] = left(files)
+    assert problem.startswith("model.py:") and "TEE402" in problem
+    assert b"Outputs" not in files["model.py"].after
+    assert b"TPUEstimator(" in files["task.py"].after
+
+
+def test_model_fn_that_a_third_module_reads_is_reported(folder):
+    directory = folder("script")
+    (directory / "serve.py").write_text("import model\nfn = model.model_fn\n")
+    [problem] = left(migrated("script"))
+    assert problem == ("model.py:16: TEE409 `model_fn` is also used outside its TPUEstimator: it "
+                       "returns Outputs, without a train_op, from now on")
+    edit(directory / "task.py", ("    main()", "    main()\n    model.model_fn({}, None, 'eval')"))
+    (directory / "serve.py").unlink()
+    [problem] = left(migrated("script"))
+    assert problem.startswith("task.py:30: TEE409 `model_fn` is also used outside")
+
+
+def test_name_that_the_model_has_already_is_not_written_again(folder):
+    directory = folder("script")
+    edit(directory / "model.py", ("def columns():", "def make_optimizer():\n    pass\n\n\n"
+                                  "def columns():"))
+    [problem] = left(migrated("script"))
+    assert problem.startswith("model.py:") and "['make_optimizer'] itself; rename" in problem
+
+
+def test_seed_of_the_program_is_compared_with_what_the_model_draws(folder):
+    directory = folder("script")
+    edit(directory / "task.py", ("model_dir=args.job_dir,",
+                                 "model_dir=args.job_dir, tf_random_seed=3,"))
+    [problem] = left(migrated("script"))
+    assert problem.startswith("task.py:") and "TEE411" in problem
+    assert "`embedding_column(...)` on line 8 of model.py draws initial values" in problem
+
+
+def test_keras_3_takes_a_model_of_a_module_but_not_a_function_that_is_imported(folder):
+    directory = folder("relative")
+    edit(directory / "trainer/model.py", ('params["columns"]', "WORDS"), (
+        "def columns():", 'WORDS = [tf.compat.v1.tpu.experimental.embedding_column(\n'
+        '    tf.feature_column.categorical_column_with_identity("words", 50), dimension=4)]\n\n\n'
+        "def columns():"), (", rate=0.1):", "):"), ("AdagradOptimizer(rate)",
+                                                    "AdagradOptimizer(0.1)"),
+        ("        gradients, variables = zip(*optimizer.compute_gradients(loss))\n", ""),
+        ("        gradients, _ = tf.clip_by_global_norm(gradients, 0.05)\n", ""),
+        ("apply_gradients(zip(gradients, variables), step)", "minimize(loss, step)"))
+    edit(directory / "trainer/task.py", (
+        "functools.partial(model.model_fn, rate=0.2)", "model.model_fn"))
+    [problem] = [one for one in left(migrated("relative", "keras3")) if "TEE402" in one]
+    assert problem.startswith("trainer/model.py:1: TEE402 it would still use this package: `tf.")
+    edit(directory / "trainer/model.py", (
+        'return [tf.compat.v1.tpu.experimental.embedding_column(words, dimension=4, '
+        'combiner="mean")]', "return [words]"))
+    files = migrated("relative", "keras3")
+    assert [one for one in left(files) if "TEE402" in one] == []
+    text = files["trainer/task.py"].after.decode()
+    assert "from . import keras_training\nfrom . import embedding_config\n" in text
+    assert "(model.forward, model.loss_of, " in text
+    edit(directory / "trainer/task.py", ("from . import model", "from .model import model_fn"),
+         ("model.model_fn", "model_fn"), ("model.columns()", "[]"))
+    [problem] = [one for one in left(migrated("relative", "keras3")) if "TEE402" in one]
+    assert "its model_fn is imported by its name: import its module" in problem
+
+
+def test_output_in_the_given_directory_is_not_read_again(folder):
+    folder("script")
+    files = rewrite_files(programs.find(["task.py", "."], "new"), to="tf2")
+    programs.write_to("new", files)
+    again = programs.find(["task.py", "."], "new")
+    assert [str(path) for path, _ in again] == ["input.py", "model.py", "task.py"]
