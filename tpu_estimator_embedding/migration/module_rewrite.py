@@ -10,7 +10,7 @@ import libcst as cst
 from tpu_estimator_embedding.migration.legacy_names import NAMES
 from tpu_estimator_embedding.migration.names import Chain, Meaning, Names
 from tpu_estimator_embedding.migration.report import Finding
-from tpu_estimator_embedding.migration.source_file import SourceFile
+from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
 from tpu_estimator_embedding.migration.targets import PACKAGE, Target, in_full, names_in, target_of
 
 _V1 = "tensorflow.compat.v1"
@@ -90,6 +90,12 @@ class Rewritten:
     data: bytes
     findings: tuple[Finding, ...]
     source: SourceFile | None = None
+
+
+def parsed(file: ProgramFile, result: Rewritten) -> SourceFile | None:
+    """Returns the parsed file as rewritten so far; None if it cannot be parsed."""
+    source = result.source or file.source
+    return source if isinstance(source, SourceFile) else None
 
 
 class ModuleRewrite:

@@ -2,7 +2,6 @@
 """Rewrites programs for a stage of the migration: the functions behind `migrate`."""
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence, Set
 
@@ -10,18 +9,17 @@ import tqdm
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.migration import (
-    estimator_uses,
     import_statements,
+    later_stages,
     quick_scan,
     to_imports,
     to_keras3,
     to_tf2,
 )
 from tpu_estimator_embedding.migration.direct_names import ESTIMATOR
-from tpu_estimator_embedding.migration.effects import SPEC
-from tpu_estimator_embedding.migration.module_rewrite import Rewritten
+from tpu_estimator_embedding.migration.module_rewrite import Rewritten, parsed
 from tpu_estimator_embedding.migration.report import Finding
-from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
+from tpu_estimator_embedding.migration.source_file import ProgramFile
 from tpu_estimator_embedding.migration.stages import LATER_STAGES, STAGES
 from tpu_estimator_embedding.migration.targets import PACKAGE
 from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
@@ -117,7 +115,8 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
     if to != to_keras3.STAGE:
         results = _with_loaders(programs, results, words)
     if to in LATER_STAGES:
-        results = _of_later_stage(programs, results, words, to, dense_optimizer, beside, program)
+        results = later_stages.rewrite(
+            programs, results, words, to, dense_optimizer, beside, program)
     return [dataclasses.replace(result, findings=(*result.findings, notes[file.path]))
             if file.path in notes else result
             for file, result in zip(programs, results, strict=True)]
@@ -126,7 +125,7 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
 def _with_loaders(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
                   words: Sequence[Set[str]]) -> list[Rewritten]:
     """Adds the imports that choose Keras 2, if a file of the program uses this package."""
-    sources = [_source(file, result) for file, result, one in zip(
+    sources = [parsed(file, result) for file, result, one in zip(
         programs, results, words, strict=True) if PACKAGE in one]
     if not sources:
         return [*results]
@@ -134,78 +133,6 @@ def _with_loaders(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
     return [_with_loader(file, result, is_chosen=chooses)
             if file.scan and file.scan.uses_keras else result
             for file, result in zip(programs, results, strict=True)]
-
-
-def _of_later_stage(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
-                    words: Sequence[Set[str]], to: str, dense_optimizer: str,
-                    beside: Sequence[bytes], program: pathlib.Path | None) -> list[Rewritten]:
-    """Rewrites the files with a TPUEstimator, and reports how the others use one."""
-    has_estimator = [any(word.startswith(ESTIMATOR) and word != SPEC for word in one)
-                     for one in words]
-    if not any(has_estimator):
-        return [*results]
-    make = to_keras3.writer if to == to_keras3.STAGE else None
-    found = {file.path: (file, result) for file, result in zip(programs, results, strict=True)}
-    callers = [file for file, has_one in zip(programs, has_estimator, strict=True) if has_one]
-    new = {file.path: _with_uses(file, result) for file, result in found.values()
-           if file not in callers}
-    written = set[str]()
-
-    def module(path: str, caller: ProgramFile) -> to_tf2.ProgramModule | None:
-        file, result = found[path]
-        source = _source(file, result)
-        if source is None:
-            return None
-        elsewhere, shared = (quick_scan.read_by([*beside, *(
-            other.data for other in programs if other not in (file, left))], path)
-            for left in (None, caller))
-        return to_tf2.ProgramModule(result, source, elsewhere, shared)
-
-    for caller in callers:
-        def find_module(imported: str, caller: ProgramFile = caller
-                        ) -> to_tf2.ProgramModule | None:
-            path = imported_file(imported, caller.path, [
-                file.path for file in programs if file not in callers])
-            return module(path, caller) if path else None
-
-        one = module(caller.path, caller)
-        rewritten = to_tf2.rewrite(
-            one, find_module, to, dense_optimizer, make, program) if one else {
-                caller.path: found[caller.path][1]}
-        # A model_fn of two callers is reported, and becomes what the first one needs.
-        new.update({path: result for path, result in rewritten.items() if path not in written})
-        written.update(path for path, result in rewritten.items()
-                       if result.data != found[path][1].data)
-    return [new[file.path] for file in programs]
-
-
-def imported_file(imported: str, importer: str, files: Sequence[str]) -> str | None:
-    """Returns the file that a module imports; None if it is not one of the files, or not known.
-
-    Args:
-        imported: the name of the module, with the dots of a relative import.
-        importer: the path of the file that imports it.
-        files: the paths of the other files.
-
-    >>> imported_file(".model", "trainer/task.py", ["trainer/model.py", "model.py"])
-    'trainer/model.py'
-    >>> imported_file("trainer.model", "trainer/task.py", ["trainer/model.py", "model.py"])
-    'trainer/model.py'
-    """
-    words = tuple(filter(None, imported.split(".")))
-    level = len(imported) - len(imported.lstrip("."))
-    folder = pathlib.PurePath(importer).parent
-
-    def parts(path: str) -> tuple[str, ...]:
-        plain = pathlib.PurePath(path).with_suffix("")
-        return plain.parent.parts if plain.name == "__init__" else plain.parts
-
-    if level:
-        folder = pathlib.PurePath(os.path.normpath(folder.joinpath(*[".."] * (level - 1))))
-        return next((path for path in files if parts(path) == (*folder.parts, *words)), None)
-    beside = [path for path in files if parts(path) == (*folder.parts, *words)]
-    anywhere = [path for path in files if parts(path)[-len(words):] == words]
-    return beside[0] if beside else anywhere[0] if len(anywhere) == 1 else None
 
 
 def _with_explicit_imports(file: ProgramFile, is_tf1: bool) -> Rewritten:
@@ -219,19 +146,13 @@ def _with_explicit_imports(file: ProgramFile, is_tf1: bool) -> Rewritten:
     return to_imports.rewrite(file.source, is_tf1)
 
 
-def _source(file: ProgramFile, result: Rewritten) -> SourceFile | None:
-    """Returns the parsed file as rewritten so far; None if it cannot be parsed."""
-    source = result.source or file.source
-    return source if isinstance(source, SourceFile) else None
-
-
 def _words(file: ProgramFile, result: Rewritten) -> frozenset[str]:
     """Returns the identifiers of a file; none if those that matter here are not in its text."""
     is_parsed = result.source is not None
     if not is_parsed and not any(quick_scan.has_word(file.data, word)
                                  for word in (PACKAGE, ESTIMATOR)):
         return frozenset()
-    source = _source(file, result)
+    source = parsed(file, result)
     return source.words if source is not None else frozenset()
 
 
@@ -241,17 +162,8 @@ def _with_loader(file: ProgramFile, result: Rewritten, *, is_chosen: bool) -> Re
     Args:
         is_chosen: whether another import of the program does, for layers that are used later.
     """
-    source = _source(file, result)
+    source = parsed(file, result)
     if source is None:
         return result
     source, findings = import_statements.load_first(source, is_chosen=is_chosen)
     return Rewritten(source.module.bytes, (*result.findings, *findings), source)
-
-
-def _with_uses(file: ProgramFile, result: Rewritten) -> Rewritten:
-    """Adds what a file does with the Estimator of another one, which is quoted as written."""
-    may_use = any(quick_scan.has_word(file.data, word) for word in estimator_uses.WORDS)
-    if not may_use or isinstance(file.source, Finding):
-        return result
-    return dataclasses.replace(result, findings=(
-        *result.findings, *to_tf2.other_uses(file.source)))

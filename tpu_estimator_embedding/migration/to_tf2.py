@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
@@ -28,7 +27,6 @@ from tpu_estimator_embedding.migration import (
     model_fn_parts,
     random_draws,
     unused_configs,
-    usual_shapes,
 )
 from tpu_estimator_embedding.migration.assignments import assigned, parameters
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER, order_of
@@ -36,8 +34,6 @@ from tpu_estimator_embedding.migration.direct_names import (
     ESTIMATOR,
     TRAINER,
     estimators_as_values,
-    with_direct_names,
-    with_names_of_trainer,
 )
 from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.forward_rewrite import (
@@ -47,7 +43,6 @@ from tpu_estimator_embedding.migration.forward_rewrite import (
 )
 from tpu_estimator_embedding.migration.model_fn_given import GivenModelFn
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
-from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
     calls_of,
@@ -63,7 +58,7 @@ from tpu_estimator_embedding.migration.optimizer_slice import (
     OPTIMIZER_PARAMETERS,
     RATE_PARAMETERS,
 )
-from tpu_estimator_embedding.migration.report import Finding, in_words_of_program
+from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.train_op import STEP_CALLS
 from tpu_estimator_embedding.runtime.program_package import import_beside
@@ -77,118 +72,6 @@ _IMPORTED = ("ModeKeys", "Outputs", "activations_of", "sequences_of")
 _BOUND = (*_IMPORTED, "dense_learning_rate", "embedding_config", "make_optimizer")
 _LINE = 90
 _CHANGING = "GradientTrainer"  # the class with `transform_gradients`
-
-class ProgramModule(NamedTuple):
-    """A module of a program.
-
-    Attributes:
-        imports: the module with explicit imports.
-        source: the same, parsed.
-        elsewhere: names that other modules read of it, as `quick_scan.read_by` returns them.
-        shared: the same without those that only the module with the TPUEstimator reads.
-    """
-
-    imports: Rewritten
-    source: SourceFile
-    elsewhere: Set[str]
-    shared: Set[str]
-
-
-# Returns a module of the program, given what imports it; None if it is not one.
-FindModule = Callable[[str], ProgramModule | None]
-
-
-def rewrite(module: ProgramModule, find_module: FindModule, stage: str, dense_optimizer: str,
-            make: Callable[..., Writer] | None = None, program: pathlib.Path | None = None
-            ) -> dict[str, Rewritten]:
-    """Rewrites a module with a TPUEstimator, and the one that has its model_fn.
-
-    Args:
-        module: the module; one without a TPUEstimator is unchanged.
-        find_module: finds another module of the program.
-        stage, dense_optimizer: as for `rewrite.rewrite`.
-        make: makes the writer of a stage that is not one of TRAINERS.
-        program: as for `rewrite.rewrite_files`.
-
-    Returns:
-        Path -> the result, for each of the modules.
-    """
-    prepare = with_direct_names
-    if make is None:
-        make = functools.partial(
-            Writer, dense_optimizer=dense_optimizer, trainer=TRAINERS[stage])
-
-        def prepare(source: SourceFile) -> SourceFile:
-            return with_names_of_trainer(with_direct_names(source))
-    make = functools.partial(make, program=program)
-    attempt = _Attempt(module, find_module, make, prepare, has_usual_shapes=False)
-    if attempt.texts is None:
-        again = _Attempt(module, find_module, make, prepare, has_usual_shapes=True)
-        # What stands in a function would be quoted as a part of the model_fn.
-        if again.is_changed and not (again.texts is None and again.is_inlined):
-            attempt = again
-    return attempt.results()
-
-
-class _Attempt:
-    """Writes a program, or finds why it has an unsupported form.
-
-    Args:
-        module, find_module, make: as for `rewrite`.
-        prepare: rewrites a module before.
-        has_usual_shapes: whether the usual shapes are rewritten, too.
-
-    Attributes:
-        texts: path -> text of each module that was written; None if the form is unsupported.
-        is_changed: whether there was a usual shape.
-        is_inlined: whether there was a function to inline.
-    """
-
-    def __init__(self, module: ProgramModule, find_module: FindModule,
-                 make: Callable[..., Writer], prepare: Callable[[SourceFile], SourceFile], *,
-                 has_usual_shapes: bool) -> None:
-        self._make, self._prepare, self._has_usual_shapes = make, prepare, has_usual_shapes
-        self._written: dict[str, tuple[ProgramModule, Writer]] = {}
-        self.is_changed = self.is_inlined = False
-        self.texts: Mapping[str, bytes] | None = None
-
-        def find_writer(path: str) -> Writer | None:
-            found = find_module(path)
-            return self._writer(found) if found else None
-
-        writer = self._writer(module)
-        try:
-            self.texts = writer.run(find_writer)
-        except NotSplitError as error:
-            writer.report_all(error.problems)
-
-    def results(self) -> dict[str, Rewritten]:
-        """Returns path -> what became of each module."""
-        return {path: Rewritten((self.texts or {}).get(path, module.imports.data), (
-            *module.imports.findings, *(dataclasses.replace(
-                finding, message=in_words_of_program(finding, module.imports.findings))
-                for finding in writer.findings)))
-            for path, (module, writer) in self._written.items()}
-
-    def _writer(self, module: ProgramModule) -> Writer:
-        path = module.source.path
-        if path not in self._written:
-            source, inlined = self._prepare(module.source), frozenset[str]()
-            if self._has_usual_shapes:
-                before = source
-                source, inlined = usual_shapes.rewritten(before)
-                self.is_changed |= source is not before
-                self.is_inlined |= bool(inlined)
-            self._written[path] = module, self._make(
-                source, elsewhere=module.elsewhere, shared=module.shared, inlined=inlined)
-        return self._written[path][1]
-
-
-def other_uses(source: SourceFile) -> list[Finding]:
-    """Returns what a module does with the Estimator of another module of its program."""
-    return [source.finding(problem.node, problem.code, problem.message) for problem
-            in estimator_uses.problems_elsewhere(source.module, Names(source.module))]
-
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorCall:
@@ -235,7 +118,6 @@ class Writer:
 
     Attributes:
         keeps_seeded_draws: whether an initializer with its own seed draws the same values.
-        names: the names of the module.
         findings: what was changed and what is left to do.
     """
 

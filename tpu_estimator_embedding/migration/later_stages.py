@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrites programs for the stages without a TPUEstimator.
+
+The module with the TPUEstimator is rewritten together with the one that has its model_fn, which may
+be another one. A program of an unsupported form is left as it is and reported.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple
+
+from tpu_estimator_embedding.migration import (
+    estimator_uses,
+    quick_scan,
+    to_keras3,
+    usual_shapes,
+)
+from tpu_estimator_embedding.migration.direct_names import (
+    ESTIMATOR,
+    with_direct_names,
+    with_names_of_trainer,
+)
+from tpu_estimator_embedding.migration.effects import SPEC
+from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError
+from tpu_estimator_embedding.migration.module_rewrite import Rewritten, parsed
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.report import Finding, in_words_of_program
+from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
+from tpu_estimator_embedding.migration.to_tf2 import TRAINERS, Writer
+
+
+class ProgramModule(NamedTuple):
+    """A module of a program.
+
+    Attributes:
+        imports: the module with explicit imports.
+        source: the same, parsed.
+        elsewhere: names that other modules read of it, as `quick_scan.read_by` returns them.
+        shared: the same without those that only the module with the TPUEstimator reads.
+    """
+
+    imports: Rewritten
+    source: SourceFile
+    elsewhere: Set[str]
+    shared: Set[str]
+
+
+# Returns a module of the program, given what imports it; None if it is not one.
+FindModule = Callable[[str], ProgramModule | None]
+
+
+def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
+            words: Sequence[Set[str]], stage: str, dense_optimizer: str, beside: Sequence[bytes],
+            program: pathlib.Path | None) -> list[Rewritten]:
+    """Rewrites the files with a TPUEstimator, and reports how the others use one.
+
+    Args:
+        programs: the files of one program.
+        results: these with explicit imports.
+        words: the identifiers of each.
+        stage: one of LATER_STAGES.
+        dense_optimizer: as for `rewrite.rewrite`.
+        beside: the texts of other files, which may read what the program defines.
+        program: the file that is run; None if that is the one with the TPUEstimator.
+    """
+    found = {file.path: (file, result) for file, result in zip(programs, results, strict=True)}
+    callers = [file for file, its_words in zip(programs, words, strict=True) if any(
+        word.startswith(ESTIMATOR) and word != SPEC for word in its_words)]
+    if not callers:
+        return [*results]
+    new = {file.path: _with_uses(file, result) for file, result in found.values()
+           if file not in callers}
+    written = set[str]()
+
+    def module(path: str, caller: ProgramFile) -> ProgramModule | None:
+        file, result = found[path]
+        source = parsed(file, result)
+        if source is None:
+            return None
+        elsewhere, shared = (quick_scan.read_by([*beside, *(
+            other.data for other in programs if other not in (file, left))], path)
+            for left in (None, caller))
+        return ProgramModule(result, source, elsewhere, shared)
+
+    for caller in callers:
+        def find_module(imported: str, caller: ProgramFile = caller
+                        ) -> ProgramModule | None:
+            path = imported_file(imported, caller.path, [
+                file.path for file in programs if file not in callers])
+            return module(path, caller) if path else None
+
+        one = module(caller.path, caller)
+        rewritten = _rewritten(one, find_module, stage, dense_optimizer, program) if one else {
+            caller.path: found[caller.path][1]}
+        # A model_fn of two callers is reported, and becomes what the first one needs.
+        new.update({path: result for path, result in rewritten.items() if path not in written})
+        written.update(path for path, result in rewritten.items()
+                       if result.data != found[path][1].data)
+    return [new[file.path] for file in programs]
+
+
+def imported_file(imported: str, importer: str, files: Sequence[str]) -> str | None:
+    """Returns the file that a module imports; None if it is not one of the files, or not known.
+
+    Args:
+        imported: the name of the module, with the dots of a relative import.
+        importer: the path of the file that imports it.
+        files: the paths of the other files.
+
+    >>> imported_file(".model", "trainer/task.py", ["trainer/model.py", "model.py"])
+    'trainer/model.py'
+    >>> imported_file("trainer.model", "trainer/task.py", ["trainer/model.py", "model.py"])
+    'trainer/model.py'
+    """
+    words = tuple(filter(None, imported.split(".")))
+    level = len(imported) - len(imported.lstrip("."))
+    folder = pathlib.PurePath(importer).parent
+
+    def parts(path: str) -> tuple[str, ...]:
+        plain = pathlib.PurePath(path).with_suffix("")
+        return plain.parent.parts if plain.name == "__init__" else plain.parts
+
+    if level:
+        folder = pathlib.PurePath(os.path.normpath(folder.joinpath(*[".."] * (level - 1))))
+        return next((path for path in files if parts(path) == (*folder.parts, *words)), None)
+    beside = [path for path in files if parts(path) == (*folder.parts, *words)]
+    anywhere = [path for path in files if parts(path)[-len(words):] == words]
+    return beside[0] if beside else anywhere[0] if len(anywhere) == 1 else None
+
+
+def _with_uses(file: ProgramFile, result: Rewritten) -> Rewritten:
+    """Adds what a file does with the Estimator of another one, which is quoted as written."""
+    may_use = any(quick_scan.has_word(file.data, word) for word in estimator_uses.WORDS)
+    if not may_use or isinstance(file.source, Finding):
+        return result
+    source = file.source
+    return dataclasses.replace(result, findings=(*result.findings, *(
+        source.finding(problem.node, problem.code, problem.message) for problem in
+        estimator_uses.problems_elsewhere(source.module, Names(source.module)))))
+
+
+def _rewritten(module: ProgramModule, find_module: FindModule, stage: str, dense_optimizer: str,
+               program: pathlib.Path | None) -> dict[str, Rewritten]:
+    """Rewrites a module with a TPUEstimator, and the one that has its model_fn.
+
+    Args:
+        module: the module; one without a TPUEstimator is unchanged.
+        find_module: finds another module of the program.
+        stage, dense_optimizer, program: as for `rewrite`.
+
+    Returns:
+        Path -> the result, for each of the modules.
+    """
+    make: Callable[..., Writer]
+    if stage == to_keras3.STAGE:
+        make = functools.partial(to_keras3.writer, program=program)
+    else:
+        make = functools.partial(Writer, dense_optimizer=dense_optimizer,
+                                 trainer=TRAINERS[stage], program=program)
+    attempt = _Attempt(module, find_module, stage, make, has_usual_shapes=False)
+    if attempt.texts is None:
+        again = _Attempt(module, find_module, stage, make, has_usual_shapes=True)
+        # What stands in a function would be quoted as a part of the model_fn.
+        if again.is_changed and not (again.texts is None and again.is_inlined):
+            attempt = again
+    return attempt.results()
+
+
+class _Attempt:
+    """Writes a program, or finds why it has an unsupported form.
+
+    Args:
+        module, find_module, stage: as for `_rewritten`.
+        make: makes the writer of a module.
+        has_usual_shapes: whether the usual shapes are rewritten, too.
+
+    Attributes:
+        texts: path -> text of each module that was written; None if the form is unsupported.
+        is_changed: whether there was a usual shape.
+        is_inlined: whether there was a function to inline.
+    """
+
+    def __init__(self, module: ProgramModule, find_module: FindModule, stage: str,
+                 make: Callable[..., Writer], *, has_usual_shapes: bool) -> None:
+        self._stage, self._make, self._has_usual_shapes = stage, make, has_usual_shapes
+        self._written: dict[str, tuple[ProgramModule, Writer]] = {}
+        self.is_changed = self.is_inlined = False
+        self.texts: Mapping[str, bytes] | None = None
+
+        def find_writer(path: str) -> Writer | None:
+            found = find_module(path)
+            return self._writer(found) if found else None
+
+        writer = self._writer(module)
+        try:
+            self.texts = writer.run(find_writer)
+        except NotSplitError as error:
+            writer.report_all(error.problems)
+
+    def results(self) -> dict[str, Rewritten]:
+        """Returns path -> what became of each module."""
+        return {path: Rewritten((self.texts or {}).get(path, module.imports.data), (
+            *module.imports.findings, *(dataclasses.replace(
+                finding, message=in_words_of_program(finding, module.imports.findings))
+                for finding in writer.findings)))
+            for path, (module, writer) in self._written.items()}
+
+    def _writer(self, module: ProgramModule) -> Writer:
+        path = module.source.path
+        if path not in self._written:
+            source, inlined = with_direct_names(module.source), frozenset[str]()
+            if self._stage in TRAINERS:
+                source = with_names_of_trainer(source)
+            if self._has_usual_shapes:
+                before = source
+                source, inlined = usual_shapes.rewritten(before)
+                self.is_changed |= source is not before
+                self.is_inlined |= bool(inlined)
+            self._written[path] = module, self._make(
+                source, elsewhere=module.elsewhere, shared=module.shared, inlined=inlined)
+        return self._written[path][1]
