@@ -9,6 +9,7 @@ differs in TF2.
 from collections.abc import Sequence
 
 import libcst as cst
+from libcst import matchers
 
 from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.names import Names
@@ -73,8 +74,24 @@ def problems(seed: cst.BaseExpression | None, source: SourceFile, names: Names,
 
 def _unseeded(module: cst.Module, names: Names) -> cst.Call | None:
     """Returns a call of a module that draws initial values without a seed, if any."""
+    scoped = _with_initializer_of_scope(module, names)
     return next((call for call in find_all(module, cst.Call)
-                 if _is_unseeded(call, names)), None)
+                 if call not in scoped and _is_unseeded(call, names)), None)
+
+
+def _with_initializer_of_scope(module: cst.Module, names: Names) -> set[cst.Call]:
+    """Returns the calls that have no initializer, within a `with tf.variable_scope` that has one.
+
+    Layers of Keras do not take the initializer of a scope.
+    """
+    scopes = [node for node in find_all(module, cst.With) for item in node.items
+              if isinstance(item.item, cst.Call) and _has_initializer(item.item, names, 2)
+              and names.of_tensorflow(item.item.func) == "variable_scope"]
+    return {call for scope in scopes for call in find_all(scope.body, cst.Call)
+            if not names.of_tensorflow(call.func).startswith("keras.")
+            and not _draws(names.of_tensorflow(call.func))
+            and all(matchers.matches(value, matchers.Name("None"))
+                    for value in _initializers(call, _MAKES_A_VARIABLE.get(last_word(call.func))))}
 
 
 def _seeded(module: cst.Module, names: Names) -> list[cst.Call]:
@@ -104,10 +121,15 @@ def _draws(name: str) -> bool:
 
 def _has_initializer(call: cst.Call, names: Names, place: int | None = None) -> bool:
     """Whether a call is given initializers, none of which draws by its own name alone."""
-    given = [argument.value for index, argument in enumerate(call.args)
-             if (argument.keyword.value.endswith("initializer") and not argument.keyword.value
-                 .startswith("bias") if argument.keyword else index == place)]
+    given = _initializers(call, place)
     return bool(given) and not any(_is_name_of_one(value, names) for value in given)
+
+
+def _initializers(call: cst.Call, place: int | None) -> list[cst.BaseExpression]:
+    """Returns the initializers that a call is given, but for one of a bias."""
+    return [argument.value for index, argument in enumerate(call.args)
+            if (argument.keyword.value.endswith("initializer") and not argument.keyword.value
+                .startswith("bias") if argument.keyword else index == place)]
 
 
 def _is_name_of_one(value: cst.BaseExpression, names: Names) -> bool:

@@ -55,6 +55,25 @@ def test_initial_values_that_follow_from_the_programs_seed_are_reported(old, new
                     message)
 
 
+@pytest.mark.parametrize("initializer, inside, is_reported", [
+    ("tf.random_normal_initializer(seed=3)", "tf.get_variable('bias', [])", False),
+    ("tf.random_normal_initializer(seed=3)", "tf.get_variable('bias', [], None, None)", False),
+    ("tf.random_normal_initializer(seed=3)", "tf.reduce_sum(tf.layers.dense(net, 1))", False),
+    ("tf.random_normal_initializer()", "tf.get_variable('bias', [])", True),
+    ("None", "tf.get_variable('bias', [])", True),
+    ("tf.random_normal_initializer(seed=3)", "tf.get_variable("
+     "'bias', [], initializer=tf.random_normal_initializer())", True),
+    ("tf.random_normal_initializer(seed=3)", "tf.reduce_sum("
+     "tf.keras.utils.get_or_create_layer('d', lambda: tf.keras.layers.Dense(1))(net))", True),
+])
+def test_initializer_of_a_scope_is_the_one_of_its_variables(initializer, inside, is_reported):
+    rate = "    # The rate falls."
+    assert rate in SEEDED
+    program = SEEDED.replace(rate, f"    with tf.variable_scope('a', initializer={initializer}):\n"
+                             f"        loss += {inside}\n{rate}")
+    assert bool(seeds(program)) is is_reported, seeds(program)
+
+
 @pytest.mark.parametrize("old, new", [
     ("tf.truncated_normal_initializer(seed=2)", "tf.zeros_initializer()"),
     ("tf.truncated_normal_initializer(seed=2)", "tf.zeros_initializer"),
