@@ -40,11 +40,15 @@ from tpu_estimator_embedding.migration.node_search import (
     dotted,
     find_all,
     holds,
+    last_word,
     text_of,
     variables_in,
 )
 
 _BUILTINS = ("zip", "list", "tuple", "len", "float", "int", "isinstance", "max", "min")
+_KEEP_LISTS = ("zip", "list", "tuple")
+_CLIP = "clip_by_global_norm"
+_SUMS = (_CLIP, "global_norm", "add_n")
 _STEPS = ("train.get_global_step", "train.get_or_create_global_step")
 _ATTRIBUTES = ("name", "shape", "dtype", "values", "indices")
 _PAIRS = "list(zip(gradients, variables))"
@@ -131,7 +135,8 @@ class _Follower:
             return None
         of_gradients = self._dependent(lines, origin)
         if not self._is_known(searched, replaced, lines) or _depends_on_order(
-                searched, of_gradients, self._names):
+                searched, of_gradients, self._names) or self._depends_on_number(
+                    searched, lines, origin):
             return None
         is_plain = all(_value(one) in replaced for one in lines) and (
             result in replaced or isinstance(result, cst.Name))
@@ -229,6 +234,44 @@ class _Follower:
                 found |= targets_of(line.node)
         return found
 
+    def _depends_on_number(self, searched: Sequence[cst.CSTNode], lines: Sequence[Line],
+                           origin: cst.Call) -> bool:
+        """Whether the number of gradients or variables may matter, which is another one in TF2.
+
+        In the Estimator, each table adds a variable, whose gradient is zero: sums are the same.
+        """
+        lists: set[str] = set()
+
+        def is_list(node: cst.CSTNode | None) -> bool:
+            if isinstance(node, cst.Name):
+                return node.value in lists
+            if isinstance(node, (cst.ListComp, cst.GeneratorExp)):
+                return any(map(is_list, [node.for_in.iter]))
+            if isinstance(node, (cst.List, cst.Tuple)):
+                return any(is_list(one.value) for one in node.elements)
+            if isinstance(node, cst.IfExp):
+                return is_list(node.body) or is_list(node.orelse)
+            if isinstance(node, (cst.BinaryOperation, cst.BooleanOperation)):
+                return is_list(node.left) or is_list(node.right)
+            if isinstance(node, cst.Subscript):
+                return is_list(node.value)
+            return isinstance(node, cst.Call) and (
+                node is origin or self._is_all(node) or last_word(node.func) in (
+                    *_KEEP_LISTS, _CLIP) and any(is_list(one.value) for one in node.args))
+
+        for line in lines:
+            value = _value(line)
+            if is_list(value):
+                is_pair = isinstance(value, cst.Call) and last_word(value.func) == _CLIP
+                names = names_of_target(line.statement.targets[0].target) if isinstance(
+                    line.statement, cst.Assign) else ()
+                lists |= {name.value for name in [*names][:1 if is_pair else None]
+                          if isinstance(name, cst.Name)}
+        return any(
+            is_list(argument.value) for node in searched for call in find_all(node, cst.Call)
+            for argument in call.args if call is not origin
+            and last_word(call.func) not in (*_KEEP_LISTS, *_SUMS, "isinstance"))
+
     def _is_known(self, searched: Sequence[cst.CSTNode], replaced: dict[cst.CSTNode, str],
                   lines: Sequence[Line]) -> bool:
         """Whether lines only compute, from what `transform_gradients` has."""
@@ -287,7 +330,7 @@ def _depends_on_order(nodes: Sequence[cst.CSTNode], gradients: set[str],
     for node in nodes:
         for one in find_all(node, cst.Subscript):
             if isinstance(one.value, cst.Call) and names.of_tensorflow(
-                    one.value.func) == "clip_by_global_norm":
+                    one.value.func) == _CLIP:
                 continue
             if variables_in(one.value) & gradients:
                 return True

@@ -124,6 +124,24 @@ TRAINING = {
         "        grads, _ = tf.clip_by_global_norm(grads, norm_of(grads))\n"
         "        train_op = optimizer.apply_gradients(zip(grads, variables), step)",
         "tf.clip_by_global_norm"),
+    "gradients that are counted": (
+        TRAIN_OP, "        grads, variables = zip(*optimizer.compute_gradients(loss))\n"
+        "        grads = [g / len(grads) for g in grads]\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, variables), step)",
+        "zip(grads, variables)"),
+    "variables that are counted": (
+        TRAIN_OP, "        grads, variables = zip(*optimizer.compute_gradients(loss))\n"
+        "        number = len(tf.trainable_variables())\n"
+        "        grads = [g / number for g in grads]\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, variables), step)",
+        "zip(grads, variables)"),
+    "mean of the norms of gradients": (
+        TRAIN_OP, "        grads, variables = zip(*optimizer.compute_gradients(loss))\n"
+        "        norms = [tf.norm(g) for g in list(grads)]\n"
+        "        scale = tf.reduce_mean(norms)\n"
+        "        grads = [g / scale for g in grads]\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, variables), step)",
+        "zip(grads, variables)"),
     "gradients of a second optimizer": (
         TRAIN_OP, "        other = tf.train.AdamOptimizer(0.1)\n"
         "        grads = other.compute_gradients(loss)\n"

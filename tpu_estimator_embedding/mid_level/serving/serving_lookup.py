@@ -83,7 +83,7 @@ def _lookup(path: str, value: Ids, weights: Ids | None, table: tf.Variable,
         return _lookup_ragged(path, value, weights, table, config)
     if isinstance(value, tf.SparseTensor):
         return _lookup_sparse(path, value, weights, table, config)
-    return tf.nn.embedding_lookup(table, value)
+    return _rows(value, table, config)
 
 
 def check_input(path: str, config: FeatureConfig, value: Ids, weights: Ids | None) -> None:
@@ -118,7 +118,7 @@ def _lookup_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor |
     if length and not shape and rank in (None, 2):
         batch_size = value.dense_shape[0]
         kept = tf.sparse.slice(value, [0, 0], tf.stack([batch_size, length]))
-        return tf.scatter_nd(kept.indices, tf.gather(table, kept.values),
+        return tf.scatter_nd(kept.indices, _rows(kept.values, table, config),
                              tf.stack([batch_size, length, config.table.dim]))
     is_plain = not config.validate_weights_and_indices and rank == 2
     lookup = tf.nn.embedding_lookup_sparse if is_plain else tf.nn.safe_embedding_lookup_sparse
@@ -134,8 +134,8 @@ def _lookup_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor |
     shape, batch_size = output_shapes.stated(path, config), value.shape[0]
     length = config.max_sequence_length
     if shape is None:
-        return (_sequence(value, table, batch_size, length) if length
-                else _combine(value, weights, table, config.table.combiner))
+        return (_sequence(value, table, batch_size, length, config) if length
+                else _combine(value, weights, table, config))
     num_rows = tf.TensorShape(shape.dims).num_elements()
     checks.check(batch_size is not None and num_rows % batch_size == 0,
                  f"batch of feature {path!r}",
@@ -143,21 +143,32 @@ def _lookup_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor |
                  "Output shape set in the FeatureConfig should be the factor of the input data "
                  f"batch size. But instead got output shape {shape.dims}, input data batch size "
                  f"{batch_size}.")
-    rows = (_combine(value, weights, table, config.table.combiner) if num_rows == batch_size
-            else _sequence(value, table, batch_size, num_rows // batch_size))
+    rows = (_combine(value, weights, table, config) if num_rows == batch_size
+            else _sequence(value, table, batch_size, num_rows // batch_size, config))
     return tf.reshape(rows, [*shape.dims, config.table.dim])
 
 
+def _rows(ids: Tensor, table: tf.Variable, config: FeatureConfig) -> Tensor:
+    """Returns the row of each id; zeros for a negative one, unless it is to be an error."""
+    if not config.validate_weights_and_indices:
+        return tf.nn.embedding_lookup(table, ids)
+    rows = tf.nn.embedding_lookup(table, tf.maximum(ids, 0))
+    return tf.where((ids >= 0)[..., tf.newaxis], rows, tf.zeros_like(rows))
+
+
 def _sequence(ids: tf.RaggedTensor, table: tf.Variable, batch_size: int | None,
-              length: int) -> Tensor:
-    return tf.nn.embedding_lookup(table, ids).to_tensor(
+              length: int, config: FeatureConfig) -> Tensor:
+    return ids.with_values(_rows(ids.values, table, config)).to_tensor(
         shape=[batch_size, length, table.shape[1]])
 
 
 def _combine(ids: tf.RaggedTensor, weights: tf.RaggedTensor | None, table: tf.Variable,
-             combiner: str) -> Tensor:
-    rows = tf.nn.embedding_lookup(table, ids)
+             config: FeatureConfig) -> Tensor:
+    combiner = config.table.combiner
+    rows = ids.with_values(_rows(ids.values, table, config))
     weights = tf.ones_like(ids, tf.float32) if weights is None else tf.cast(weights, tf.float32)
+    if config.validate_weights_and_indices:  # a negative id has no weight, either
+        weights = weights * tf.cast(ids >= 0, tf.float32)
     total = tf.reduce_sum(rows * tf.expand_dims(weights, 2), 1)
     if combiner == "sum":
         return total

@@ -60,6 +60,32 @@ def test_lookups_are_those_of_tensorflow(value, weights, options, combiner):
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("length", [0, 2])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "ragged", "weighted"])
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_negative_ids_are_dropped_as_in_training(kind, length, combiner):
+    ids = tf.ragged.constant([[-1, 1, 2], [-2], [3, -1, 4]])
+    value = {"dense": tf.constant([-1, 1, 3]), "sparse": ids.to_sparse()}.get(kind, ids)
+    weights = like(ids, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]) if kind == "weighted" else None
+    if length and kind in ("dense", "weighted"):
+        pytest.skip("a sequence is neither dense nor weighted")
+    table = TableConfig(10, 2, tf.constant_initializer(VALUES), combiner=combiner)
+    features = {"a": FeatureConfig(table, max_sequence_length=length)}
+    trained = TPUEmbedding(features, SGD(0.1))
+    trained.enqueue({"a": value}, None if weights is None else {"a": weights}, training=False)
+    served = serving_embedding_lookup({"a": value}, None if weights is None else {"a": weights},
+                                      trained.embedding_tables, features)
+    np.testing.assert_allclose(served["a"], trained.dequeue()["a"], rtol=1e-6, atol=1e-7)
+
+
+def test_negative_ids_are_errors_where_they_are_not_validated():
+    table = TableConfig(10, 2)
+    features = {"a": FeatureConfig(table, validate_weights_and_indices=False)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="-1 is not in"):
+        serving_embedding_lookup({"a": tf.ragged.constant([[-1]])}, None,
+                                 {table: tf.Variable(VALUES)}, features)
+
+
 @pytest.mark.parametrize("value, weights, options, message", [
     (PLAIN, like(PLAIN, ["1"] * 3), {},
      "^Cast string to float is not supported. Weights of feature 'a/0' must be numbers, floats"),
