@@ -5,6 +5,8 @@ The module with the TPUEstimator is rewritten together with the one that has its
 be another one. A program of an unsupported form is left as it is and reported.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import os
@@ -39,13 +41,20 @@ class ProgramModule(NamedTuple):
         imports: the module with explicit imports.
         source: the same, parsed.
         elsewhere: names that other modules read of it, as `quick_scan.read_by` returns them.
-        shared: the same without those that only the module with the TPUEstimator reads.
+        shared: the same without those that only modules with a TPUEstimator read.
     """
 
     imports: Rewritten
     source: SourceFile
     elsewhere: Set[str]
     shared: Set[str]
+
+
+class Model(NamedTuple):
+    """The path of a module, and the name of its model_fn."""
+
+    path: str
+    function: str
 
 
 # Returns a module of the program, given what imports it; None if it is not one.
@@ -71,35 +80,44 @@ def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
         word.startswith(ESTIMATOR) and word != SPEC for word in its_words)]
     if not callers:
         return [*results]
-    new = {file.path: _with_uses(file, result) for file, result in found.values()
-           if file not in callers}
-    written = set[str]()
+    others = [file for file in programs if file not in callers]
 
-    def module(path: str, caller: ProgramFile) -> ProgramModule | None:
+    def module(path: str) -> ProgramModule | None:
         file, result = found[path]
         source = parsed(file, result)
         if source is None:
             return None
-        elsewhere, shared = (quick_scan.read_by([*beside, *(
-            other.data for other in programs if other not in (file, left))], path)
-            for left in (None, caller))
+        elsewhere, shared = (
+            quick_scan.read_by([*beside, *(one.data for one in files if one is not file)], path)
+            for files in (programs, others))
         return ProgramModule(result, source, elsewhere, shared)
 
+    attempts: dict[str, _Attempt] = {}
     for caller in callers:
-        def find_module(imported: str, caller: ProgramFile = caller
-                        ) -> ProgramModule | None:
-            path = imported_file(imported, caller.path, [
-                file.path for file in programs if file not in callers])
-            return module(path, caller) if path else None
+        def find_module(imported: str, caller: ProgramFile = caller) -> ProgramModule | None:
+            path = imported_file(imported, caller.path, [file.path for file in others])
+            return module(path) if path else None
 
-        one = module(caller.path, caller)
-        rewritten = _rewritten(one, find_module, stage, dense_optimizer, program) if one else {
-            caller.path: found[caller.path][1]}
-        # A model_fn of two callers is reported, and becomes what the first one needs.
-        new.update({path: result for path, result in rewritten.items() if path not in written})
-        written.update(path for path, result in rewritten.items()
-                       if result.data != found[path][1].data)
+        if one := module(caller.path):
+            attempts[caller.path] = _attempt(one, find_module, stage, dense_optimizer, program)
+    new = {file.path: result if file in callers else _with_uses(file, result)
+           for file, result in found.values()}
+    for attempt in attempts.values():
+        new |= attempt.results(_kept_by(attempt, callers, attempts))
     return [new[file.path] for file in programs]
+
+
+def _kept_by(attempt: _Attempt, callers: Sequence[ProgramFile],
+             attempts: Mapping[str, _Attempt]) -> list[str]:
+    """Returns the modules with a TPUEstimator that need a model_fn of another one as it is."""
+    model = attempt.model
+    if attempt.texts is None or model is None:
+        return []
+    return [caller.path for caller in callers
+            if attempts.get(caller.path) is not attempt
+            and model.function in quick_scan.read_by([caller.data], model.path)
+            and ((other := attempts.get(caller.path)) is None or other.texts is None
+                 or other.texts.get(model.path) != attempt.texts[model.path])]
 
 
 def imported_file(imported: str, importer: str, files: Sequence[str]) -> str | None:
@@ -142,17 +160,14 @@ def _with_uses(file: ProgramFile, result: Rewritten) -> Rewritten:
         estimator_uses.problems_elsewhere(source.module, Names(source.module)))))
 
 
-def _rewritten(module: ProgramModule, find_module: FindModule, stage: str, dense_optimizer: str,
-               program: pathlib.Path | None) -> dict[str, Rewritten]:
-    """Rewrites a module with a TPUEstimator, and the one that has its model_fn.
+def _attempt(module: ProgramModule, find_module: FindModule, stage: str, dense_optimizer: str,
+             program: pathlib.Path | None) -> _Attempt:
+    """Writes a module with a TPUEstimator, and the one that has its model_fn.
 
     Args:
         module: the module; one without a TPUEstimator is unchanged.
         find_module: finds another module of the program.
         stage, dense_optimizer, program: as for `rewrite`.
-
-    Returns:
-        Path -> the result, for each of the modules.
     """
     make: Callable[..., Writer]
     if stage == to_keras3.STAGE:
@@ -166,19 +181,20 @@ def _rewritten(module: ProgramModule, find_module: FindModule, stage: str, dense
         # What stands in a function would be quoted as a part of the model_fn.
         if again.is_changed and not (again.texts is None and again.is_inlined):
             attempt = again
-    return attempt.results()
+    return attempt
 
 
 class _Attempt:
     """Writes a program, or finds why it has an unsupported form.
 
     Args:
-        module, find_module, stage: as for `_rewritten`.
+        module, find_module, stage: as for `_attempt`.
         make: makes the writer of a module.
         has_usual_shapes: whether the usual shapes are rewritten, too.
 
     Attributes:
         texts: path -> text of each module that was written; None if the form is unsupported.
+        model: the model_fn, if another module has it.
         is_changed: whether there was a usual shape.
         is_inlined: whether there was a function to inline.
     """
@@ -194,14 +210,28 @@ class _Attempt:
             found = find_module(path)
             return self._writer(found) if found else None
 
-        writer = self._writer(module)
+        self._path, writer = module.source.path, self._writer(module)
         try:
             self.texts = writer.run(find_writer)
         except NotSplitError as error:
             writer.report_all(error.problems)
+        self.model = next((Model(path, one.split) for path, (_, one) in self._written.items()
+                           if one.split and one is not writer), None)
 
-    def results(self) -> dict[str, Rewritten]:
-        """Returns path -> what became of each module."""
+    def results(self, kept_by: Sequence[str] = ()) -> dict[str, Rewritten]:
+        """Returns path -> what became of each module.
+
+        Args:
+            kept_by: other modules that need the model_fn as it is, so that nothing is written.
+        """
+        if kept_by and self.model is not None:
+            left = Finding(self._path, 0, 0, NotSplitError.code, f"its model_fn, "
+                           f"`{self.model.function}` of {self.model.path}, is also used by "
+                           f"{', '.join(kept_by)}, of which the report says why it stays; or give "
+                           "each a function for its TPUEstimator alone")
+            imports = self._written[self._path][0].imports
+            return {self._path: dataclasses.replace(
+                imports, findings=(*imports.findings, left))}
         return {path: Rewritten((self.texts or {}).get(path, module.imports.data), (
             *module.imports.findings, *(dataclasses.replace(
                 finding, message=in_words_of_program(finding, module.imports.findings))

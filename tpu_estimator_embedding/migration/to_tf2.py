@@ -119,6 +119,7 @@ class Writer:
     Attributes:
         keeps_seeded_draws: whether an initializer with its own seed draws the same values.
         findings: what was changed and what is left to do.
+        split: the name of the model_fn of the module that was split; "" if none was.
     """
 
     keeps_seeded_draws = True
@@ -133,6 +134,7 @@ class Writer:
         self._names = Names(source.module)
         self._callables = callables_of(source.module, self._names)
         self.findings: list[Finding] = []
+        self.split = ""
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
         """Adds a finding about a node."""
@@ -178,6 +180,7 @@ class Writer:
             with model._reporting():
                 texts[model._source.path] = model._finished(
                     function, {}, functions, before, model._imports_of_model())
+        model.split = function.name.value
         model.report(function, "TEE401", f"`{function.name.value}`")
         self.report(found.call, "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
         return texts

@@ -134,6 +134,26 @@ def test_model_fn_that_a_third_module_reads_is_reported(folder):
     assert problem.startswith("task.py:30: TEE409 `model_fn` is also used outside")
 
 
+def test_two_programs_share_a_model(folder):
+    directory = folder("script")
+    shutil.copy("task.py", "evaluate.py")
+    files = migrated("script")
+    assert left(files) == []
+    assert b"Outputs" in files["model.py"].after
+    assert files["evaluate.py"].after == files["task.py"].after
+    edit(directory / "evaluate.py", ("train_batch_size=32", "**{'train_batch_size': 32}"))
+    files = migrated("script")
+    assert left(files) == [
+        "evaluate.py:18: TEE402 its TPUEstimator has * or ** arguments",
+        "task.py:0: TEE402 its model_fn, `model_fn` of model.py, is also used by evaluate.py, of "
+        "which the report says why it stays; or give each a function for its TPUEstimator alone"]
+    assert b"Outputs" not in files["model.py"].after
+    edit(directory / "evaluate.py", ("**{'train_batch_size': 32}", "train_batch_size=32"),
+         ("model.model_fn,", "lambda *args: model.model_fn(*args),"))
+    assert [one.partition(": TEE")[0] for one in left(migrated("script"))] == [
+        "evaluate.py:19", "task.py:0"]
+
+
 def test_name_that_the_model_has_already_is_not_written_again(folder):
     directory = folder("script")
     edit(directory / "model.py", ("def columns():", "def make_optimizer():\n    pass\n\n\n"
