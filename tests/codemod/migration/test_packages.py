@@ -151,7 +151,7 @@ def test_two_programs_share_a_model(folder):
     edit(directory / "evaluate.py", ("**{'train_batch_size': 32}", "train_batch_size=32"),
          ("model.model_fn,", "lambda *args: model.model_fn(*args),"))
     assert [one.partition(": TEE")[0] for one in left(migrated("script"))] == [
-        "evaluate.py:19", "task.py:0"]
+        "evaluate.py:18", "task.py:0"]
 
 
 def test_name_that_the_model_has_already_is_not_written_again(folder):
