@@ -46,6 +46,8 @@ class GivenModelFn:
         module: the module of the program that has it, as its import names that; "" if it is the
             one of the TPUEstimator.
         prefix: the text before its name, such as `model.`, for a name of another module.
+        maker: the function of another module that defines and returns it; None if it is one of
+            that module itself.
         problems: what is not known to be the same in TF2.
     """
 
@@ -56,6 +58,7 @@ class GivenModelFn:
     partial: str = ""
     module: str = ""
     prefix: str = ""
+    maker: cst.FunctionDef | None = None
     problems: tuple[Problem, ...] = ()
 
     @property
@@ -64,10 +67,14 @@ class GivenModelFn:
         return bool(self.owner)
 
     @property
+    def name(self) -> str:
+        """The name by which modules read it, or what makes it."""
+        return (self.maker or self.function).name.value
+
+    @property
     def path(self) -> str:
         """Its dotted name in the module of the TPUEstimator, if it is one of another module."""
-        between = "." if self.module.strip(".") else ""
-        return f"{self.module}{between}{self.function.name.value}"
+        return f"{self.module}{'.' if self.module.strip('.') else ''}{self.name}"
 
     def called(self, name: str, own: Sequence[str]) -> str:
         """Returns an expression for a function that is written beside the model_fn.
@@ -133,12 +140,26 @@ class _Search:
         made = [inner for node in (*self._names.functions.get(name, ()),
                                    *self._names.methods.get(name, ()))
                 for inner in [_returned(node)] if inner is not None]
-        if len(made) != 1 or not model_fn_parts.returns_specs(made[0]):
+        found = self._made_elsewhere(value) if isinstance(value, cst.Call) and not made else (
+            GivenModelFn(made[0], value or self._call) if len(made) == 1 else None)
+        if found is None or not model_fn_parts.returns_specs(found.function):
             raise NotSplitError(
-                "its model_fn is neither a function of this module nor the result of one "
-                "that defines and returns it: pass the function itself, a method of an object, or "
-                "`functools.partial` of it with arguments by name", self._call)
-        return self._with_own(GivenModelFn(made[0], value or self._call))
+                "its model_fn is neither a function of this module, or of one that is given to "
+                "`migrate`, too, nor the result of one that defines and returns it: pass the "
+                "function itself, a method of an object, or `functools.partial` of it with "
+                "arguments by name", self._call)
+        return self._with_own(found)
+
+    def _made_elsewhere(self, call: cst.Call) -> GivenModelFn | None:
+        """Returns the model_fn that a function of another module defines and returns."""
+        try:
+            maker = self._elsewhere(call.func)
+        except NotSplitError:  # not of the program
+            return None
+        inner = _returned(maker.function) if maker else None
+        if maker is None or inner is None:
+            return None
+        return dataclasses.replace(maker, function=inner, maker=maker.function, expression=call)
 
     def _is_function(self, name: cst.Name) -> bool:
         """Whether a name is that of a function where it is used, not of a variable."""
@@ -163,7 +184,7 @@ class _Search:
                 f"its model_fn, `{name.value}`, is not one function of this module", name)
         return elsewhere
 
-    def _elsewhere(self, name: cst.Name | cst.Attribute) -> GivenModelFn | None:
+    def _elsewhere(self, name: cst.BaseExpression) -> GivenModelFn | None:
         """Returns a function of another module; None for a name of this one.
 
         Raises:

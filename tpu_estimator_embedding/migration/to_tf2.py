@@ -180,7 +180,7 @@ class Writer:
             with model._reporting():
                 texts[model._source.path] = model._finished(
                     function, {}, functions, before, model._imports_of_model())
-        model.split = function.name.value
+        model.split = found.model_fn.name
         model.report(function, "TEE401", f"`{function.name.value}`")
         self.report(found.call, "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
         return texts
@@ -390,12 +390,12 @@ class Writer:
             uses = [chain.root for chain in self._names.uses(name)
                     if chain.root not in known and any(
                         getattr(one, "node", None) is function for one in chain.scope[name])]
-            uses += [function.name] * (given.module != "" and name in self._shared)
+            uses += [function.name] * (given.module != "" and given.name in self._shared)
         else:
-            uses = [chain.root for chain in self._names.chains if name in chain.parts
+            uses = [chain.root for chain in self._names.chains if given.name in chain.parts
                     and given.path in self._names.paths_in(
-                        chain.scope, chain.parts[:chain.parts.index(name) + 1])]
-        return [Problem(node, "TEE409", f"`{name}` is also used outside its TPUEstimator: it "
+                        chain.scope, chain.parts[:chain.parts.index(given.name) + 1])]
+        return [Problem(node, "TEE409", f"`{given.name}` is also used outside its TPUEstimator: it "
                         "returns Outputs, without a train_op, from now on")
                 for node in uses
                 if not holds(found.call, node) and not holds(given.expression, node)]

@@ -87,6 +87,39 @@ def test_migrated_package_runs_with_plain_python(folder):
     assert re.search(r"'global_step': (np.int64\()?3", printed)
 
 
+BUILDER = (
+    ("def model_fn(features", "def build(columns):\n    def model_fn(features"),
+    ("    net =", "        net ="), ("    logits =", "        logits ="),
+    ("    loss = tf", "        loss = tf"), ("    train_op = None", "        train_op = None"),
+    ("    if mode", "        if mode"), ("        train_op = make", "            train_op = make"),
+    ("    return tf.compat.v1.estimator", "        return tf.compat.v1.estimator"),
+    ("train_op=train_op)\n", "train_op=train_op)\n    return model_fn\n"),
+    ('params["columns"]', "columns"))
+
+
+def test_model_fn_that_a_function_of_another_module_returns_is_split_there(folder):
+    directory = folder("script")
+    edit(directory / "model.py", *BUILDER)
+    edit(directory / "task.py", ("model_fn=model.model_fn", "model_fn=model.build(columns)"))
+    files = migrated("script")
+    assert left(files) == []
+    assert "Trainer(\n        model.build(columns), " in files["task.py"].after.decode()
+    model = files["model.py"].after.decode()
+    assert "def build(columns):\n    def model_fn(features, labels, mode, params):\n" in model
+    assert "        net = activations_of(features, columns)\n" in model
+    assert model.index("def make_optimizer") < model.index("def build")
+    (directory / "serve.py").write_text("import model\nfn = model.build([])\n")
+    [problem] = left(migrated("script"))
+    assert "TEE409 `build` is also used outside its TPUEstimator" in problem
+    (directory / "serve.py").unlink()
+    edit(directory / "model.py",
+         ("AdagradOptimizer(rate)", "AdagradOptimizer(rate * len(columns))"),
+         ("def make_train_op(loss, rate)", "def make_train_op(loss, rate, columns)"),
+         ('params["rate"])', 'params["rate"], columns)'))
+    assert any("TEE402" in problem and problem.startswith("model.py:")
+               for problem in left(migrated("script")))
+
+
 def test_model_fn_of_a_module_that_is_not_given_is_named(folder):
     folder("script")
     [file] = rewrite_files(programs.find(["task.py"]), to="tf2")
