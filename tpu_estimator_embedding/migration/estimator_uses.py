@@ -32,7 +32,7 @@ _EXPORT = "export a tf.function with serving_embedding_lookup, as the page `expo
 
 # Call -> advice.
 _MANUAL_STEPS = {
-    "train_and_evaluate": "write a loop of Trainer.train and Trainer.evaluate",
+    "train_and_evaluate": "import it, TrainSpec and EvalSpec from tpu_estimator_embedding.trainer",
     **dict.fromkeys(("export_saved_model", "export_savedmodel",
                      "experimental_export_all_saved_models"), _EXPORT),
     "WarmStartSettings": "call Trainer.restore_estimator_checkpoint",

@@ -193,7 +193,7 @@ class _Follower:
         found = [line for line in self._before if binds(line.node, node.value)]
         if len(found) != 1:
             return False
-        value = _value(found[0])
+        value = _without_container(_value(found[0]))
         if self._is_all(value):
             return True
         target = found[0].statement.targets[0].target if isinstance(
@@ -337,14 +337,20 @@ def _depends_on_order(nodes: Sequence[cst.CSTNode], gradients: set[str],
     return False
 
 
-def _zipped(node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
-    """Returns the arguments of `zip(gradients, variables)`, also in a list."""
+def _without_container(node: cst.BaseExpression | None) -> cst.BaseExpression | None:
+    """Returns x of `list(x)` and `tuple(x)`."""
     if isinstance(node, cst.Call) and dotted(node.func) in (("list",), ("tuple",)) and len(
             node.args) == 1:
-        node = node.args[0].value
-    if isinstance(node, cst.Call) and dotted(node.func) == ("zip",) and len(
-            node.args) == 2 and not any(one.star for one in node.args):
-        return node.args[0].value, node.args[1].value
+        return node.args[0].value
+    return node
+
+
+def _zipped(node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """Returns the arguments of `zip(gradients, variables)`, also in a list."""
+    pairs = _without_container(node)
+    if isinstance(pairs, cst.Call) and dotted(pairs.func) == ("zip",) and len(
+            pairs.args) == 2 and not any(one.star for one in pairs.args):
+        return pairs.args[0].value, pairs.args[1].value
     return None
 
 

@@ -31,7 +31,7 @@ from tpu_estimator_embedding.migration.module_rewrite import Rewritten, parsed
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.report import Finding, in_words_of_program
 from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
-from tpu_estimator_embedding.migration.to_tf2 import TRAINERS, Writer
+from tpu_estimator_embedding.migration.to_tf2 import TRAINERS, Readers, Writer
 
 
 class ProgramModule(NamedTuple):
@@ -41,13 +41,13 @@ class ProgramModule(NamedTuple):
         imports: the module with explicit imports.
         source: the same, parsed.
         elsewhere: names that other modules read of it, as `quick_scan.read_by` returns them.
-        shared: the same without those that only modules with a TPUEstimator read.
+        readers: returns the paths of the modules that read a name of it, as `to_tf2.Readers`.
     """
 
     imports: Rewritten
     source: SourceFile
     elsewhere: Set[str]
-    shared: Set[str]
+    readers: Readers
 
 
 class Model(NamedTuple):
@@ -62,8 +62,8 @@ FindModule = Callable[[str], ProgramModule | None]
 
 
 def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
-            words: Sequence[Set[str]], stage: str, dense_optimizer: str, beside: Sequence[bytes],
-            program: pathlib.Path | None) -> list[Rewritten]:
+            words: Sequence[Set[str]], stage: str, dense_optimizer: str,
+            beside: Sequence[ProgramFile], program: pathlib.Path | None) -> list[Rewritten]:
     """Rewrites the files with a TPUEstimator, and reports how the others use one.
 
     Args:
@@ -72,7 +72,7 @@ def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
         words: the identifiers of each.
         stage: one of LATER_STAGES.
         dense_optimizer: as for `rewrite.rewrite`.
-        beside: the texts of other files, which may read what the program defines.
+        beside: other files, which may read what the program defines.
         program: the file that is run; None if that is the one with the TPUEstimator.
     """
     found = {file.path: (file, result) for file, result in zip(programs, results, strict=True)}
@@ -87,10 +87,13 @@ def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
         source = parsed(file, result)
         if source is None:
             return None
-        elsewhere, shared = (
-            quick_scan.read_by([*beside, *(one.data for one in files if one is not file)], path)
-            for files in (programs, others))
-        return ProgramModule(result, source, elsewhere, shared)
+        elsewhere = quick_scan.read_by(
+            [one.data for one in (*beside, *programs) if one is not file], path)
+        # Those that read a model_fn for their TPUEstimators are rewritten with it.
+        readers = [one for one in (*beside, *(programs if file in callers else others))
+                   if one is not file]
+        return ProgramModule(result, source, elsewhere, functools.partial(
+            readers_of, readers, path))
 
     attempts: dict[str, _Attempt] = {}
     for caller in callers:
@@ -115,9 +118,32 @@ def _kept_by(attempt: _Attempt, callers: Sequence[ProgramFile],
         return []
     return [caller.path for caller in callers
             if attempts.get(caller.path) is not attempt
-            and model.function in quick_scan.read_by([caller.data], model.path)
+            and readers_of([caller], model.path, model.function)
             and ((other := attempts.get(caller.path)) is None or other.texts is None
                  or other.texts.get(model.path) != attempt.texts[model.path])]
+
+
+def readers_of(files: Sequence[ProgramFile], path: str, name: str, method: str = "") -> list[str]:
+    """Returns the paths of the files that may read a name of a module.
+
+    Args:
+        files: the other files.
+        path: of the module.
+        name: of a function or class in it.
+        method: of the class, whose name such a file must have, too.
+    """
+    found = []
+    for file in files:
+        read = quick_scan.read_by([file.data], path)
+        may_read = name in read or "*" in read and quick_scan.has_word(file.data, name)
+        if not (may_read and quick_scan.has_word(file.data, f".{method}" if method else name)):
+            continue
+        is_package = pathlib.PurePath(file.path).name == "__init__.py"
+        if is_package and not method and quick_scan.only_imports(file.data, name):
+            found += readers_of([one for one in files if one is not file], file.path, name)
+        else:
+            found.append(file.path)
+    return [*dict.fromkeys(found)]
 
 
 def imported_file(imported: str, importer: str, files: Sequence[str]) -> str | None:
@@ -250,5 +276,5 @@ class _Attempt:
                 self.is_changed |= source is not before
                 self.is_inlined |= bool(inlined)
             self._written[path] = module, self._make(
-                source, elsewhere=module.elsewhere, shared=module.shared, inlined=inlined)
+                source, elsewhere=module.elsewhere, readers=module.readers, inlined=inlined)
         return self._written[path][1]

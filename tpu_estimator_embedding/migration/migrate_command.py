@@ -11,7 +11,7 @@ import os
 import pathlib
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from tpu_estimator_embedding import checks
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         _check_programs(args)
         _check_outputs(args)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED
     try:
@@ -163,6 +163,10 @@ def run(args: argparse.Namespace) -> int:
         return FAILED
     print(found.to_text(), end="", file=sys.stderr)
     program = _program_of(args)
+    if args.to != "imports" and not any(one.code.startswith("TEE4") for one in found.findings):
+        print(f"No file that was given constructs a TPUEstimator, so --to {args.to} is the same as "
+              "--to imports. If another one does, give that file or its directory, too.",
+              file=sys.stderr)
     if args.output and program:
         stage, found_codes = args.to, {finding.code for finding in found.findings}
         if "TEE402" in found_codes and "TEE401" not in found_codes:  # no model_fn was split
@@ -182,6 +186,22 @@ def _check_programs(args: argparse.Namespace) -> None:
     notebooks = [path for path in args.paths if path.endswith(".ipynb")]
     checks.check(not notebooks, "paths", "Python files and directories", notebooks,
                  "Write a notebook as a program first: jupyter nbconvert --to script NOTEBOOK.")
+    if args.to != "imports":
+        own = [str(path) for path in dict.fromkeys(_config_files(args))
+               if b"def feature_config(" not in path.read_bytes()]
+        checks.check(not own, "paths", f"have no module {_CONFIG_FILE} of their own", own,
+                     f"--to {args.to} writes tables and features to that name: rename the module.")
+
+
+def _config_files(args: argparse.Namespace) -> Iterator[pathlib.Path]:
+    """Yields the files beside the program, and in the directories, that are named so."""
+    from tpu_estimator_embedding.migration import programs
+    for given in map(pathlib.Path, args.paths):
+        if given.is_dir():
+            yield from (path for path, _ in programs.find([given], args.output)
+                        if path.name == _CONFIG_FILE)
+        elif (path := given.with_name(_CONFIG_FILE)).is_file():
+            yield path
 
 
 def _check_outputs(args: argparse.Namespace) -> None:

@@ -198,12 +198,14 @@ class _Search:
         module = module.removesuffix(".") if module.strip(".") else module
         names = self._names_of(module) if len(paths) == 1 else None
         found = names.functions.get(last, []) if names else []
-        if names is None or len(found) != 1 or found[0] not in names.module.body:
+        if names is None:
             raise NotSplitError(
                 f"its model_fn is `{paths[0]}` of another module, which must be given to "
-                "`migrate`, too, as in `migrate main.py .`, and have it as a function of its top; "
-                "or construct the TPUEstimator in a function of that module, which this one calls",
-                name)
+                "`migrate`, too, as in `migrate main.py .`", name)
+        if len(found) != 1 or found[0] not in names.module.body:
+            raise NotSplitError(
+                f"its model_fn is `{paths[0]}`, which is not one function at the top of that "
+                "module: import it from the module that defines it", name)
         prefix = text_of(name.value) + "." if isinstance(name, cst.Attribute) else ""
         return GivenModelFn(found[0], name, module=module, prefix=prefix)
 

@@ -129,6 +129,16 @@ def read_by(others: Iterable[bytes], path: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def only_imports(data: bytes, name: str) -> bool:
+    """Whether a file, which can be parsed, imports a name and does nothing else with it."""
+    nodes = list(ast.walk(ast.parse(data)))
+    return any(isinstance(node, ast.ImportFrom) and any(
+        alias.name == name and alias.asname in (None, name) for alias in node.names)
+        for node in nodes) and not any(
+            isinstance(node, ast.Name) and node.id == name
+            or isinstance(node, ast.Attribute) and node.attr == name for node in nodes)
+
+
 def _imported(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)

@@ -2,6 +2,7 @@
 """Rewrites programs for a stage of the migration: the functions behind `migrate`."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Sequence, Set
 
@@ -89,9 +90,9 @@ def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
     """
     read = [(path, name, path.read_bytes()) for path, name in files]
     given = {path.resolve() for path, _ in files}
-    beside = [path.read_bytes() for folder in sorted({path.parent for path in given})
-              for path in sorted(folder.glob("*.py")) if path not in given and path.is_file()
-              ] if to in LATER_STAGES else []
+    folders = sorted({path.parent for path in given}) if to in LATER_STAGES else []
+    beside = [ProgramFile(os.path.relpath(path), path.read_bytes()) for folder in folders
+              for path in sorted(folder.glob("*.py")) if path not in given and path.is_file()]
     results = _rewrite_all([(str(path), data) for path, _, data in read], is_tf1, to,
                            dense_optimizer, beside, program)
     return [MigratedFile(path, name, data, result.data, result.findings)
@@ -99,7 +100,7 @@ def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
 
 
 def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
-                 to: str, dense_optimizer: str, beside: Sequence[bytes] = (),
+                 to: str, dense_optimizer: str, beside: Sequence[ProgramFile] = (),
                  program: pathlib.Path | None = None) -> list[Rewritten]:
     """Rewrites the files of one program, which other files beside them read."""
     checks.check_one_of("to", STAGES, to)

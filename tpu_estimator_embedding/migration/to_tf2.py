@@ -66,6 +66,9 @@ from tpu_estimator_embedding.runtime.program_package import import_beside
 # Stage -> class of `tpu_estimator_embedding.trainer` in the place of TPUEstimator.
 TRAINERS = {"tf2": "Trainer", "layers": "KerasTrainer"}
 
+# Returns the paths of the other modules that read a name, or a method of the class of that name.
+Readers = Callable[..., list[str]]
+
 LEGACY, KERAS = DENSE_OPTIMIZERS = "legacy", "keras"
 
 _IMPORTED = ("ModeKeys", "Outputs", "activations_of", "sequences_of")
@@ -113,7 +116,7 @@ class Writer:
         dense_optimizer: one of DENSE_OPTIMIZERS.
         trainer: the class that replaces TPUEstimator.
         program: the file that is run; None if that is the module.
-        elsewhere, shared: as in a `ProgramModule`.
+        elsewhere, readers: as in a `ProgramModule`.
         inlined: functions whose statements stand in its model_fn.
 
     Attributes:
@@ -126,9 +129,9 @@ class Writer:
 
     def __init__(self, source: SourceFile, dense_optimizer: str, trainer: str,
                  program: pathlib.Path | None = None, elsewhere: Set[str] = frozenset(),
-                 shared: Set[str] = frozenset(), inlined: Set[str] = frozenset()) -> None:
+                 readers: Readers = lambda *_: [], inlined: Set[str] = frozenset()) -> None:
         self._trainer, self._program = trainer, program
-        self._elsewhere, self._shared, self._inlined = elsewhere, shared, inlined
+        self._elsewhere, self._readers, self._inlined = elsewhere, readers, inlined
         self._is_keras = dense_optimizer == KERAS
         self._source = source
         self._names = Names(source.module)
@@ -328,7 +331,8 @@ class Writer:
         model_fn = found.model_fn
         if not model_fn.module:
             return self._imports_of_model() + self._beside("embedding_config")
-        text = f"from {TRAINER} import {self._trainer}\n" + self._beside("embedding_config")
+        names = sorted({*_IMPORTED, self._trainer})
+        text = f"from {TRAINER} import {', '.join(names)}\n" + self._beside("embedding_config")
         if model_fn.prefix:
             return text
         names = sorted(["dense_learning_rate", "make_optimizer",
@@ -390,15 +394,26 @@ class Writer:
             uses = [chain.root for chain in self._names.uses(name)
                     if chain.root not in known and any(
                         getattr(one, "node", None) is function for one in chain.scope[name])]
-            uses += [function.name] * (given.module != "" and given.name in self._shared)
+            readers = self._readers_of(given)
+            uses += [function.name] * bool(readers)
         else:
+            readers = []
             uses = [chain.root for chain in self._names.chains if given.name in chain.parts
                     and given.path in self._names.paths_in(
                         chain.scope, chain.parts[:chain.parts.index(given.name) + 1])]
-        return [Problem(node, "TEE409", f"`{given.name}` is also used outside its TPUEstimator: it "
-                        "returns Outputs, without a train_op, from now on")
+        places = f", in {', '.join(readers)}" if readers else ""
+        return [Problem(node, "TEE409", f"`{given.name}` is also used outside its TPUEstimator"
+                        f"{places}: it returns Outputs, without a train_op, from now on")
                 for node in uses
                 if not holds(found.call, node) and not holds(given.expression, node)]
+
+    def _readers_of(self, given: GivenModelFn) -> list[str]:
+        """Returns the paths of the other modules that read the model_fn, or what makes it."""
+        if not given.is_method:
+            return self._readers(given.name)
+        return [path for name, classes in self._names.classes.items()
+                if any(holds(one, given.function) for one in classes)
+                for path in self._readers(name, given.name)]
 
     def _config(self, found: EstimatorCall) -> dict[str, cst.BaseExpression]:
         """Returns the arguments of the RunConfig, whether inline or assigned to a variable."""

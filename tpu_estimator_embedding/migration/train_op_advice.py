@@ -37,7 +37,7 @@ def on_train_op(node: cst.BaseExpression, names: Names) -> str:
             node.func.attr.value == "apply"):
         return AVERAGES
     if isinstance(node, cst.Call) and not names.of_tensorflow(node.func):
-        return "move the call of `minimize` into model_fn"
+        return "move the call of `minimize` or `apply_gradients` into model_fn"
     if isinstance(node, cst.IfExp):
         return "choose the optimizer, not the train_op, by an `if`"
     return "write the step in a class derived from Trainer that overrides train_step"

@@ -240,7 +240,7 @@ def test_program_without_the_captured_module_has_work_left(folder, stage, capsys
     assert cli.main(arguments) == 2
     printed = capsys.readouterr().err
     assert "TEE308" in printed and "run the tool with --capture" in printed
-    (folder / "embedding_config.py").write_text("")
+    (folder / "embedding_config.py").write_text("def feature_config(): pass\n")
     cli.main(arguments[:4] + ["other", "program.py"])  # which keeps that file
     printed = capsys.readouterr().err
     assert "TEE308" not in printed
@@ -281,5 +281,5 @@ def test_a_program_beside_its_packages_is_the_one_that_runs(folder, monkeypatch,
         assert (folder / output / "embedding_config.py").exists()
         assert (folder / output / "trainer/model.py").exists()
     assert seen == 2 * [(pathlib.Path("zero.py"), pathlib.PurePath("zero.py"))]
-    (folder / "embedding_config.py").write_text("")
+    (folder / "embedding_config.py").write_text("def feature_config(): pass\n")
     assert cli.main([*arguments, "kept", "trainer", "zero.py"]) == 0 and len(seen) == 2

@@ -13,6 +13,7 @@ import pytest
 
 from tests.selection import ROOT
 from tests.subprocesses import start
+from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.migration import programs
 from tpu_estimator_embedding.migration.rewrite import rewrite_files
 
@@ -110,7 +111,7 @@ def test_model_fn_that_a_function_of_another_module_returns_is_split_there(folde
     assert model.index("def make_optimizer") < model.index("def build")
     (directory / "serve.py").write_text("import model\nfn = model.build([])\n")
     [problem] = left(migrated("script"))
-    assert "TEE409 `build` is also used outside its TPUEstimator" in problem
+    assert "TEE409 `build` is also used outside its TPUEstimator, in serve.py" in problem
     (directory / "serve.py").unlink()
     edit(directory / "model.py",
          ("AdagradOptimizer(rate)", "AdagradOptimizer(rate * len(columns))"),
@@ -141,7 +142,9 @@ def test_program_whose_model_fn_is_no_function_of_the_module_is_left(module, fol
         (directory / "model.py").write_text(top + "  def model_fn(" + body.replace("\n", "\n  "))
     files = migrated("script")
     [problem] = left(files)
-    assert problem.startswith("task.py:19: TEE402 its model_fn is `model.model_fn` of another")
+    assert problem == ("task.py:19: TEE402 its model_fn is `model.model_fn`, which is not one "
+                       "function at the top of that module: import it from the module that "
+                       "defines it")
     assert b"Outputs" not in files["model.py"].after
 
 
@@ -159,12 +162,78 @@ def test_model_fn_that_a_third_module_reads_is_reported(folder):
     directory = folder("script")
     (directory / "serve.py").write_text("import model\nfn = model.model_fn\n")
     [problem] = left(migrated("script"))
-    assert problem == ("model.py:16: TEE409 `model_fn` is also used outside its TPUEstimator: it "
-                       "returns Outputs, without a train_op, from now on")
+    assert problem == ("model.py:16: TEE409 `model_fn` is also used outside its TPUEstimator, in "
+                       "serve.py: it returns Outputs, without a train_op, from now on")
     edit(directory / "task.py", ("    main()", "    main()\n    model.model_fn({}, None, 'eval')"))
     (directory / "serve.py").unlink()
     [problem] = left(migrated("script"))
     assert problem.startswith("task.py:30: TEE409 `model_fn` is also used outside")
+
+
+USES = {
+    "another module": ("import model\nspec = model.model_fn(0, 0, 0, 0)\n", "serve.py"),
+    "by its name": ("from model import model_fn\nmodel_fn(0, 0, 0, 0)\n", "serve.py"),
+    "a star import": ("from model import *\nmodel_fn(0, 0, 0, 0)\n", "serve.py"),
+    "another TPUEstimator": (
+        "import model\nimport tensorflow as tf\n"
+        "tf.compat.v1.estimator.tpu.TPUEstimator(model.model_fn)\n", "serve.py"),
+    "a star import that does not use it": ("from model import *\nprint(columns())\n", None),
+    "another function": ("import model\nmodel.columns()\n", None),
+}
+
+
+@pytest.mark.parametrize("text, place", USES.values(), ids=USES)
+def test_use_of_a_model_fn_in_another_module_than_its_estimator_is_reported(text, place, folder):
+    directory = folder("script")
+    task = (directory / "task.py").read_text()
+    one = (directory / "model.py").read_text() + task.split("\n\n\n")[1].replace(
+        "model.", "").replace("columns = columns()", "its = columns()").replace(
+        "columns=columns", "columns=its").replace('"columns": columns', '"columns": its')
+    (directory / "model.py").write_text(one + "\n")
+    edit(directory / "model.py", ("import tensorflow as tf", "import argparse\nimport tensorflow "
+                                  "as tf\nfrom input import make_input_fn"))
+    (directory / "task.py").write_text("import model\n\nmodel.main()\n")
+    (directory / "serve.py").write_text(text)
+    found = [one for one in left(migrated("script")) if one.startswith("model.py")]
+    assert [one.partition(" TEE")[2] for one in found] == ([
+        f"409 `model_fn` is also used outside its TPUEstimator, in {place}: it returns Outputs, "
+        "without a train_op, from now on"] if place else [])
+
+
+def test_package_that_only_passes_a_model_fn_on_does_not_use_it(folder):
+    directory = folder("absolute")
+    (directory / "trainer/__init__.py").write_text("from trainer.model import model_fn\n")
+    assert left(migrated("absolute")) == []
+    (directory / "trainer/serve.py").write_text("from trainer import model_fn\nmodel_fn(0)\n")
+    [problem] = left(migrated("absolute"))
+    assert "outside its TPUEstimator, in trainer/serve.py: it" in problem
+
+
+def test_modes_beside_the_estimator_of_another_modules_model_fn(folder):
+    directory = folder("script")
+    edit(directory / "task.py", ("    print(estimator", "    print(tf.estimator.ModeKeys.EVAL)\n"
+                                 "    print(estimator"))
+    files = migrated("script")
+    assert left(files) == []
+    assert "print(ModeKeys.EVAL)" in files["task.py"].after.decode()
+
+
+def test_program_with_an_embedding_config_of_its_own_is_refused(folder, capsys):
+    directory = folder("script")
+    (directory / "embedding_config.py").write_text("TABLES = {}\n")
+    assert cli.main(["migrate", "--to", "tf2", "--output", "new", "task.py", "."]) == 1
+    assert ("`paths` must have no module embedding_config.py of their own, got "
+            "['embedding_config.py']. --to tf2 writes tables and features to that name: rename the "
+            "module.") in capsys.readouterr().err
+    assert not (directory / "new").exists()
+    (directory / "embedding_config.py").write_text("def feature_config(global_step=None): pass\n")
+    assert cli.main(["migrate", "--to", "tf2", "--output", "new", "task.py", "."]) == 0
+
+
+def test_program_whose_estimator_is_in_a_file_that_is_not_given_is_told(folder, capsys):
+    folder("script")
+    assert cli.main(["migrate", "--to", "tf2", "--output", "new", "input.py"]) == 0
+    assert "No file that was given constructs a TPUEstimator" in capsys.readouterr().err
 
 
 def test_two_programs_share_a_model(folder):

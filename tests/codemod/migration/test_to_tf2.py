@@ -84,6 +84,19 @@ def test_what_is_not_understood_is_left_at_explicit_imports(old, new, reason):
     assert text == rewrite(program).data.decode()
 
 
+@pytest.mark.parametrize("container", ["list", "tuple"])
+def test_pairs_of_gradients_may_be_taken_apart_in_a_container(container):
+    minimize = "        train_op = optimizer.minimize(loss, global_step=step)\n"
+    assert minimize in PROGRAM
+    text, found = migrated(PROGRAM.replace(minimize, (
+        f"        grads, variables = {container}(zip(*optimizer.compute_gradients(loss)))\n"
+        "        grads, _ = tf.clip_by_global_norm(grads, 1.0)\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, variables), global_step=step)\n")))
+    assert "TEE402" not in codes_of(found), found
+    assert f"gradients = {container}((gradients, variables))" in text or (
+        f"grads, variables = {container}((gradients, variables))" in text)
+
+
 @pytest.mark.parametrize("merged", [
     "tf.keras.layers.multiply([net, net])", "tf.keras.layers.concatenate([net, net], axis=1)",
     "tf.keras.layers.Add()([net, net])"])
