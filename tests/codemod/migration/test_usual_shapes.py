@@ -157,7 +157,7 @@ REFUSED = {
     "scope": (UPDATES, "    logits = tf.layers.batch_normalization(logits)\n" + UPDATES.replace(
         "UPDATE_OPS", "UPDATE_OPS, scope='x'"), "delete the scope"),
     "function of another module": (TRAIN_OP, "        train_op = other.make(loss)",
-                                   "move the call of `minimize` or `apply_gradients` into model_fn"),
+                                   "the call of `minimize` or `apply_gradients` into model_fn"),
     "optimizer of another module": (RATE, "    optimizer = other.make(rate)\n",
                                     "make the optimizer in model_fn"),
     "model_fn of another module": ("        model_fn, config", "        x.model_fn, config",
