@@ -40,6 +40,7 @@ _GROUPS = {
         "build-kernels": ("runtime.build_command", "compile the native kernels"),
     },
 }
+_STOP_PROGRAMS = ("migrate", "plan")  # before their end
 VERBS = {verb: entry for verbs in _GROUPS.values() for verb, entry in verbs.items()}
 
 _EPILOG = f"""\
@@ -74,11 +75,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = _run_verb(args.verb, given[end:])
         sys.stdout.flush()  # what is left, which Python would write after this function
+        if argv is None and args.verb in _STOP_PROGRAMS:
+            _end_threads(status)
         return status
     except BrokenPipeError:
         if args.verb == "run" or not _discarded(sys.stdout):
             raise  # the program's own
         return _STATUS_OF_SIGPIPE
+
+
+def _end_threads(status: int) -> None:
+    """Ends the process, if a program that was stopped has left threads, which may never end."""
+    import os
+    import threading
+    if any(not thread.daemon for thread in threading.enumerate()
+           if thread is not threading.main_thread()):
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def _description() -> str:

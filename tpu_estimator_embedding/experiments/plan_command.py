@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from tpu_estimator_embedding.runtime import capture, program_runner
     from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
+    figure = pathlib.Path(args.figure).absolute()  # before the program changes its directory
     start = program_runner.run_module if program.is_module else program_runner.run_file
     try:
         captured = capture.capture(
@@ -67,4 +68,4 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
     from tpu_estimator_embedding.experiments import plan_report
-    return plan_report.show(captured, args.sample, args.hosts, pathlib.Path(args.figure))
+    return plan_report.show(captured, args.sample, args.hosts, figure)

@@ -4,7 +4,7 @@
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tpu_estimator_embedding.runtime.interception import estimators_intercepted
@@ -120,6 +120,7 @@ def run_until(run: Callable[[SetUp], None], set_up: SetUp, method: str) -> Outco
             set_up()
             stack.enter_context(estimators_intercepted({method: call, "__init__": construct}))
 
+        stack.enter_context(_streams_kept())
         try:
             run(set_up_and_watch)
         except NotStartedError:
@@ -127,6 +128,36 @@ def run_until(run: Callable[[SetUp], None], set_up: SetUp, method: str) -> Outco
         except (_Stop, SystemExit, Exception) as raised:
             error = None if isinstance(raised, SystemExit) and not raised.code else raised
     return Outcome(reached[0] if reached else None, tuple(constructed.values()), error)
+
+
+@contextlib.contextmanager
+def _streams_kept() -> Iterator[None]:
+    """Gives a program streams that it may close or replace, and then restores the own ones."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_Stream, streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+class _Stream:
+    """A text stream that writes to another one, which it does not close."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+        self.closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._target)
+
+    def close(self) -> None:
+        """Marks the stream as closed; the other one stays open."""
+        self._target.flush()
+        self.closed = True
 
 
 class _Stop(BaseException):

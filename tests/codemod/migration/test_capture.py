@@ -70,6 +70,28 @@ def test_slots_have_names_in_a_program_that_evaluates_first(tmp_path):
     assert "    'words': 'words',\n    'words/accumulators': 'words/Adagrad',\n" in text
 
 
+LEAVES_STATE = """\
+import os, sys, threading
+os.chdir("work")
+sys.stdout.close()
+sys.stdout = open(os.devnull, "w")
+threading.Thread(target=threading.Event().wait).start()  # which nothing ends
+"""
+
+
+def test_what_a_program_changes_in_its_process_is_not_the_tools(tmp_path):
+    (tmp_path / "program.py").write_text(LEAVES_STATE + EVALUATES)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/program.py").write_text("print('another one')\n")
+    done = start([*MIGRATE, "--write", "--capture", "program.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "written: program.py\nwritten: embedding_config.py\n"
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["program.py"]
+    assert (tmp_path / "work/program.py").read_text() == "print('another one')\n"
+    done = start([*MIGRATE[:-1], "plan", "program.py"], cwd=tmp_path)
+    assert "Embedding plan: 1 table, 1 feature" in done.stdout, done.stderr
+
+
 def test_a_program_whose_model_fn_fails_is_reported_with_what_its_text_shows(tmp_path):
     """As a `tf.cond` around `minimize`, which no Estimator with embeddings trains."""
     lines = FAILS.splitlines()

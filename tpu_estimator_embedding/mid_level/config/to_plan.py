@@ -62,13 +62,18 @@ def to_plan(feature_config: Structure, optimizer: TableOptimizer | None = None, 
     tables = named_tables(feature_config)
     rates = _LearningRates()
     names = {id(config): name for name, config in tables.items()}
-    return EmbeddingPlan.build(
+    plan = EmbeddingPlan.build(
         [_to_table(name, config, optimizer, rates) for name, config in tables.items()],
         [FeaturePlan(path, names[id(config.table)],
                      0 if has_output_shape(config) else config.max_sequence_length)
          for path, config in named_features(feature_config).items()],
-        num_hosts=num_hosts, pipelined=pipelined,
-    ).with_multipliers(TableMultipliers.of(table_multipliers))
+        num_hosts=num_hosts, pipelined=pipelined)
+    slots = {f"{table.name}/{slot}": table.name
+             for table in plan.tables for slot in table.slot_initial_values}
+    for name in sorted(slots.keys() & tables.keys()):  # which checkpoints could not tell apart
+        checks.check(False, "names of tables", "other than those of slots", name,
+                     f"It is a slot of table {slots[name]!r}: rename one of the tables.")
+    return plan.with_multipliers(TableMultipliers.of(table_multipliers))
 
 
 def with_sequence_lengths(plan: EmbeddingPlan, lengths: Mapping[str, int]) -> EmbeddingPlan:

@@ -58,6 +58,11 @@ def record(program: RecordingSettings) -> RecordedResult:
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
         raise FailedRunError("\n".join([
             f"{program.program} failed with exit status {done.returncode}:", *last]))
+    if not (directory / recording.RESULT).exists():  # as after os._exit, which runs no code of ours
+        raise FailedRunError(
+            f"{program.program} ended its process before a TPUEstimator with an "
+            "embedding_config_spec had trained, or at once with os._exit, which loses what was "
+            "recorded: let it return, or call sys.exit.")
     return RecordedResult.load(directory)
 
 

@@ -450,6 +450,10 @@ def test_program_without_an_estimator_is_reported(tmp_path, capsys):
     program.write_text("print('no estimator')\n")
     assert cli.main(["verify", str(program), str(program)]) == 2
     assert "ended before a TPUEstimator with an embedding_config_spec" in capsys.readouterr().err
+    program.write_text("import os\nos._exit(0)\n")
+    assert cli.main(["verify", str(program), str(program)]) == 2
+    assert ("program.py ended its process before a TPUEstimator with an embedding_config_spec had "
+            "trained, or at once with os._exit") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments, sentence", [

@@ -76,6 +76,15 @@ def test_what_the_caller_passes_stays_as_it_was(words):
     assert [vars(thing) for thing in objects] == before
 
 
+def test_name_of_a_slot_is_no_name_of_a_table():
+    features = {"a": FeatureConfig(TableConfig(3, 2, name="t")),
+                "b": FeatureConfig(TableConfig(3, 2, name="t/accumulators"))}
+    with pytest.raises(ValueError, match="Names of tables must be other than those of slots, got "
+                                         "'t/accumulators'.*slot of table 't': rename"):
+        to_plan(features, Adagrad(0.1))
+    assert len(to_plan(features, SGD(0.1)).tables) == 2
+
+
 def test_own_optimizer_of_a_table_goes_first():
     plan = to_plan(nested(mid_level, optimizer=Adagrad(0.25)), SGD(0.5))
     assert [str(table.optimizer) for table in plan.tables] == ["Adagrad(0.25)", "SGD(0.5)"]
