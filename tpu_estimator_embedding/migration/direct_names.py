@@ -32,6 +32,7 @@ ESTIMATOR = "TPUEstimator"
 TRAINER = f"{PACKAGE}.trainer"
 _BY_TURNS = ("EvalSpec", "TrainSpec", "train_and_evaluate")
 _MODES = "ModeKeys"
+_VARIABLE = "tee_trainer"  # of the module of Trainer, in a program that has these names itself
 _ASKING = ("isinstance", "issubclass", "hasattr", "getattr", "print", "repr", "str", "type")
 
 
@@ -50,22 +51,33 @@ def with_direct_names(source: SourceFile) -> SourceFile:
 def with_names_of_trainer(source: SourceFile) -> SourceFile:
     """Returns a module with `train_and_evaluate`, its specs and ModeKeys for a Trainer.
 
-    Only a module that constructs the TPUEstimator changes, and only where these names mean nothing
-    else anywhere in it.
+    Where these names mean anything else in the module, the first three are read through that of
+    Trainer.
     """
     names = Names(source.module)
-    used = _called(source.module)
-    if not any(names.means(node, ESTIMATOR) for node in used):
-        return source
     free = {name for name in (*_BY_TURNS, _MODES)
             if names.is_only(name, f"{PACKAGE}.tf_estimator.{name}")}
     moved = {*(_BY_TURNS if free.issuperset(_BY_TURNS) else ()), *(free & {_MODES})}
     source = source.edited(_ImportsOfTrainer(moved))
     names = Names(source.module)
-    replaced = {node: name for node in _called(source.module) for name in moved - {_MODES}
+    replaced = {node: name for node in _called(source.module) for name in _BY_TURNS
                 if names.means(node, name) and any(
                     not path.startswith(TRAINER) for path in names.paths(node))}
-    return _with(source, names, replaced, TRAINER)
+    if moved.issuperset(_BY_TURNS):
+        return _with(source, names, replaced, TRAINER)
+    sure = {node: f"{_VARIABLE}.{name}" for node, name in replaced.items()
+            if len(names.paths(node)) == 1}
+    if not sure or _VARIABLE in names.bound_names:
+        return source
+    source = source.edited(_Named(sure))
+    package, _, last = TRAINER.rpartition(".")
+    return with_import(source, f"from {package} import {last} as {_VARIABLE}")
+
+
+def constructs_estimator(source: SourceFile) -> bool:
+    """Whether a module constructs a TPUEstimator, or derives a class from it."""
+    names = Names(source.module)
+    return any(names.means(node, ESTIMATOR) for node in _called(source.module))
 
 
 def _called(module: cst.Module) -> list[cst.BaseExpression]:
@@ -119,8 +131,9 @@ class _Named(Edit):
     def changed(self, original_node: Any, updated_node: Any) -> Any:
         """Returns the name of a class in the place of an expression that means it."""
         name = self._replaced.get(original_node)
-        return super().changed(original_node, updated_node) if name is None else cst.Name(
-            name, lpar=original_node.lpar, rpar=original_node.rpar)
+        return super().changed(original_node, updated_node) if name is None else (
+            cst.parse_expression(name).with_changes(
+                lpar=original_node.lpar, rpar=original_node.rpar))
 
 
 class _ImportsOfTrainer(Edit):

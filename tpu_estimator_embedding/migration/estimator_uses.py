@@ -112,8 +112,10 @@ def problems_elsewhere(module: cst.Module, names: Names) -> list[Problem]:
     found: list[Problem] = []
     for call in find_all(module, cst.Call):
         found += [one for one in _of_call(call, names) if one.code == "TEE404"]
-        if any(argument.keyword is not None and argument.keyword.value in _HOOKS
-               for argument in call.args):
+        found += _unknown_specs(call, names)
+        if _is_of_trainer(call, names) or any(
+                argument.keyword is not None and argument.keyword.value in _HOOKS
+                for argument in call.args):
             found += _of_method(call, names)
     return found + _uses_of_context(module)
 
@@ -193,7 +195,7 @@ def _is_harmless(value: cst.BaseExpression, argument: Argument) -> bool:
 
 def _of_method(call: cst.Call, names: Names) -> list[Problem]:
     """Reports calls of an Estimator's methods with arguments that Trainer's do not take."""
-    if isinstance(call.func, cst.Name) and _is_of_trainer(call, names):
+    if _is_of_trainer(call, names):
         name = names.paths(call.func)[0].rpartition(".")[2]
         order = _SPECS.get(name, ())
     elif isinstance(call.func, cst.Attribute) and not names.paths(call.func):

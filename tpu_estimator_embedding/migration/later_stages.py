@@ -18,10 +18,12 @@ from tpu_estimator_embedding.migration import (
     estimator_uses,
     quick_scan,
     to_keras3,
+    unused_configs,
     usual_shapes,
 )
 from tpu_estimator_embedding.migration.direct_names import (
     ESTIMATOR,
+    constructs_estimator,
     with_direct_names,
     with_names_of_trainer,
 )
@@ -82,17 +84,19 @@ def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
         return [*results]
     others = [file for file in programs if file not in callers]
 
+    def names_read(file: ProgramFile) -> frozenset[str]:
+        return quick_scan.read_by(
+            [one.data for one in (*beside, *programs) if one is not file], file.path)
+
     def module(path: str) -> ProgramModule | None:
         file, result = found[path]
         source = parsed(file, result)
         if source is None:
             return None
-        elsewhere = quick_scan.read_by(
-            [one.data for one in (*beside, *programs) if one is not file], path)
         # Those that read a model_fn for their TPUEstimators are rewritten with it.
         readers = [one for one in (*beside, *(programs if file in callers else others))
                    if one is not file]
-        return ProgramModule(result, source, elsewhere, functools.partial(
+        return ProgramModule(result, source, names_read(file), functools.partial(
             readers_of, readers, path))
 
     attempts: dict[str, _Attempt] = {}
@@ -103,10 +107,19 @@ def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
 
         if one := module(caller.path):
             attempts[caller.path] = _attempt(one, find_module, stage, dense_optimizer, program)
-    new = {file.path: result if file in callers else _with_uses(file, result)
-           for file, result in found.values()}
-    for attempt in attempts.values():
-        new |= attempt.results(_kept_by(attempt, callers, attempts))
+    written = [attempt.results(_kept_by(attempt, callers, attempts))
+               for attempt in attempts.values()]
+    has_trainer = stage in TRAINERS and all(
+        results_of_one[path].data != found[path][1].data
+        for path, results_of_one in zip(attempts, written, strict=True))
+    new = {}
+    for file, result in found.values():
+        if file in others:
+            elsewhere = names_read(file) if has_trainer else None
+            result = _with_uses(file, result, elsewhere)
+        new[file.path] = result
+    for results_of_one in written:
+        new |= results_of_one
     return [new[file.path] for file in programs]
 
 
@@ -175,12 +188,24 @@ def imported_file(imported: str, importer: str, files: Sequence[str]) -> str | N
     return beside[0] if beside else anywhere[0] if len(anywhere) == 1 else None
 
 
-def _with_uses(file: ProgramFile, result: Rewritten) -> Rewritten:
-    """Adds what a file does with the Estimator of another one, which is quoted as written."""
+def _with_uses(file: ProgramFile, result: Rewritten, elsewhere: Set[str] | None) -> Rewritten:
+    """Adds what a file does with the Estimator of another one, which is quoted as written.
+
+    Args:
+        file: the file.
+        result: it with explicit imports.
+        elsewhere: names that other modules read of it, if that Estimator is a Trainer now, so that
+            `train_and_evaluate` takes one, too; None if it stays an Estimator.
+    """
     may_use = any(quick_scan.has_word(file.data, word) for word in estimator_uses.WORDS)
     if not may_use or isinstance(file.source, Finding):
         return result
-    source = file.source
+    source, present = file.source, parsed(file, result)
+    if elsewhere is not None and present and quick_scan.has_word(file.data, "train_and_evaluate"):
+        source = with_names_of_trainer(present)
+        module = unused_configs.with_imports(source.module, "", elsewhere)
+        if module.bytes != present.module.bytes:
+            result = dataclasses.replace(result, data=module.bytes)
     return dataclasses.replace(result, findings=(*result.findings, *(
         source.finding(problem.node, problem.code, problem.message) for problem in
         estimator_uses.problems_elsewhere(source.module, Names(source.module)))))
@@ -268,7 +293,7 @@ class _Attempt:
         path = module.source.path
         if path not in self._written:
             source, inlined = with_direct_names(module.source), frozenset[str]()
-            if self._stage in TRAINERS:
+            if self._stage in TRAINERS and constructs_estimator(source):
                 source = with_names_of_trainer(source)
             if self._has_usual_shapes:
                 before = source

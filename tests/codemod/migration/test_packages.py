@@ -256,6 +256,65 @@ def test_two_programs_share_a_model(folder):
         "evaluate.py:18", "task.py:0"]
 
 
+BY_TURNS = """\
+import tensorflow as tf
+
+import model
+from input import make_input_fn
+
+
+def train_and_evaluate(steps):
+    estimator = model.build("out")
+    tf.estimator.train_and_evaluate(
+        estimator, tf.estimator.TrainSpec(make_input_fn(1), max_steps=steps),
+        tf.estimator.EvalSpec(make_input_fn(2), steps=2))
+
+
+train_and_evaluate(6)
+"""
+
+
+def one_file(directory):
+    """Puts the TPUEstimator into the module of the model, in a function `build`."""
+    task = (directory / "task.py").read_text()
+    body = task.split("    columns")[1].split("    estimator.train")[0]
+    for old, new in (("model.columns()", "columns()"), ("    estimator = ", "    return "),
+                     ("args.job_dir", "model_dir"), ("model.model_fn", "model_fn")):
+        body = body.replace(old, new)
+    own = "    its_columns" + body.replace("columns=columns", "columns=its_columns").replace(
+        '"columns": columns', '"columns": its_columns')
+    with (directory / "model.py").open("a") as file:
+        file.write(f"\n\ndef build(model_dir):\n{own}")
+
+
+def test_train_and_evaluate_of_another_modules_estimator_takes_its_trainer(folder):
+    directory = folder("script")
+    one_file(directory)
+    (directory / "task.py").write_text(BY_TURNS)
+    files = migrated("script")
+    assert left(files) == []
+    task = files["task.py"].after.decode()
+    assert "from tpu_estimator_embedding import trainer as tee_trainer\n" in task
+    assert "    tee_trainer.train_and_evaluate(\n        estimator, tee_trainer.TrainSpec(" in task
+    assert "tf_estimator" not in task
+    edit(directory / "task.py", ("max_steps=steps", "max_steps=steps, hooks=[print]"))
+    [problem] = left(migrated("script"))
+    assert problem.startswith("task.py:10: TEE404 `hooks` of `TrainSpec`: hooks run in sessions")
+    edit(directory / "model.py", ("tf.compat.v1.train.AdagradOptimizer(rate)", "unknown(rate)"))
+    files = migrated("script")
+    assert "tf_estimator.train_and_evaluate(" in files["task.py"].after.decode()
+
+
+@pytest.mark.long
+def test_train_and_evaluate_of_another_modules_estimator_gives_the_same_numbers(folder):
+    directory = folder("script")
+    one_file(directory)
+    (directory / "task.py").write_text(BY_TURNS)
+    assert "They agree in all 11 steps" in command(
+        "tpu_estimator_embedding", "migrate", "--to", "tf2", "--output", "new", "--verify",
+        "task.py", ".", cwd=directory)
+
+
 def test_name_that_the_model_has_already_is_not_written_again(folder):
     directory = folder("script")
     edit(directory / "model.py", ("def columns():", "def make_optimizer():\n    pass\n\n\n"
