@@ -62,11 +62,14 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
     run = functools.partial(program_runner.run_program, path, arguments)
     set_up = ProgramSetup(is_tf1, "quiet")
     names = failure = None
-    earlier = frozenset(sys.modules)
-    if steps:
-        found, names, failure = _run_to_model_fn(run, set_up, path)
-    else:
-        found = program_capture.capture(run, set_up, program=path)
+    earlier, directory = frozenset(sys.modules), os.getcwd()
+    try:
+        if steps:
+            found, names, failure = _run_to_model_fn(run, set_up, path)
+        else:
+            found = program_capture.capture(run, set_up, program=path)
+    finally:
+        os.chdir(directory)  # to which the path is relative
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
     spec = found.spec
     assert spec is not None

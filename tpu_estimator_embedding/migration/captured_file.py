@@ -82,10 +82,9 @@ def _differences(compare: Callable[[CapturedConfig, str], list[str]], captured: 
 @contextlib.contextmanager
 def _as_it_was() -> Iterator[None]:
     """Sends stdout to stderr while a program runs in this process, and then restores all."""
-    argv, path, main, directory = sys.argv, list(sys.path), sys.modules["__main__"], os.getcwd()
+    argv, path, main = sys.argv, list(sys.path), sys.modules["__main__"]
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
         sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main
-        os.chdir(directory)

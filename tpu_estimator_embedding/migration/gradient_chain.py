@@ -48,7 +48,8 @@ from tpu_estimator_embedding.migration.node_search import (
 _BUILTINS = ("zip", "list", "tuple", "len", "float", "int", "isinstance", "max", "min")
 _KEEP_LISTS = ("zip", "list", "tuple")
 _CLIP = "clip_by_global_norm"
-_SUMS = (_CLIP, "global_norm", "add_n")
+_NORMS = (_CLIP, "global_norm")
+_ZERO_FOR_ZERO = ("abs", "l2_loss", "norm", "reduce_max", "reduce_sum", "square")
 _STEPS = ("train.get_global_step", "train.get_or_create_global_step")
 _ATTRIBUTES = ("name", "shape", "dtype", "values", "indices")
 _PAIRS = "list(zip(gradients, variables))"
@@ -245,8 +246,8 @@ class _Follower:
         def is_list(node: cst.CSTNode | None) -> bool:
             if isinstance(node, cst.Name):
                 return node.value in lists
-            if isinstance(node, (cst.ListComp, cst.GeneratorExp)):
-                return any(map(is_list, [node.for_in.iter]))
+            if isinstance(node, (cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)):
+                return any(is_list(one.iter) for one in find_all(node, cst.CompFor))
             if isinstance(node, (cst.List, cst.Tuple)):
                 return any(is_list(one.value) for one in node.elements)
             if isinstance(node, cst.IfExp):
@@ -270,7 +271,8 @@ class _Follower:
         return any(
             is_list(argument.value) for node in searched for call in find_all(node, cst.Call)
             for argument in call.args if call is not origin
-            and last_word(call.func) not in (*_KEEP_LISTS, *_SUMS, "isinstance"))
+            and last_word(call.func) not in (*_KEEP_LISTS, *_NORMS, "isinstance")
+            and not (last_word(call.func) == "add_n" and _are_zero_for_zero(argument.value)))
 
     def _is_known(self, searched: Sequence[cst.CSTNode], replaced: dict[cst.CSTNode, str],
                   lines: Sequence[Line]) -> bool:
@@ -335,6 +337,16 @@ def _depends_on_order(nodes: Sequence[cst.CSTNode], gradients: set[str],
             if variables_in(one.value) & gradients:
                 return True
     return False
+
+
+def _are_zero_for_zero(node: cst.CSTNode) -> bool:
+    """Whether a comprehension has zero for a gradient of zeros, which changes no sum."""
+    if not isinstance(node, (cst.ListComp, cst.GeneratorExp)):
+        return False
+    value = node.elt
+    while isinstance(value, cst.Call) and last_word(value.func) in _ZERO_FOR_ZERO and value.args:
+        value = value.args[0].value
+    return isinstance(node.elt, cst.Call) and isinstance(value, cst.Name)
 
 
 def _without_container(node: cst.BaseExpression | None) -> cst.BaseExpression | None:

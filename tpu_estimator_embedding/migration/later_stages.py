@@ -24,6 +24,7 @@ from tpu_estimator_embedding.migration import (
 from tpu_estimator_embedding.migration.direct_names import (
     ESTIMATOR,
     constructs_estimator,
+    estimators_as_values,
     with_direct_names,
     with_names_of_trainer,
 )
@@ -79,7 +80,8 @@ def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
     """
     found = {file.path: (file, result) for file, result in zip(programs, results, strict=True)}
     callers = [file for file, its_words in zip(programs, words, strict=True) if any(
-        word.startswith(ESTIMATOR) and word != SPEC for word in its_words)]
+        word.startswith(ESTIMATOR) and word != SPEC for word in its_words)
+        and _uses_estimator(*found[file.path])]
     if not callers:
         return [*results]
     others = [file for file in programs if file not in callers]
@@ -102,7 +104,8 @@ def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
     attempts: dict[str, _Attempt] = {}
     for caller in callers:
         def find_module(imported: str, caller: ProgramFile = caller) -> ProgramModule | None:
-            path = imported_file(imported, caller.path, [file.path for file in others])
+            path = imported_file(imported, caller.path, [file.path for file in others],
+                                 os.fspath(program) if program else None)
             return module(path) if path else None
 
         if one := module(caller.path):
@@ -129,11 +132,14 @@ def _kept_by(attempt: _Attempt, callers: Sequence[ProgramFile],
     model = attempt.model
     if attempt.texts is None or model is None:
         return []
-    return [caller.path for caller in callers
-            if attempts.get(caller.path) is not attempt
-            and readers_of([caller], model.path, model.function)
-            and ((other := attempts.get(caller.path)) is None or other.texts is None
-                 or other.texts.get(model.path) != attempt.texts[model.path])]
+    found = []
+    for caller in callers:
+        other = attempts.get(caller.path)
+        text = other.texts.get(model.path) if other is not None and other.texts else None
+        if other is not attempt and text != attempt.texts[model.path] and (
+                text is not None or readers_of([caller], model.path, model.function)):
+            found.append(caller.path)
+    return found
 
 
 def readers_of(files: Sequence[ProgramFile], path: str, name: str, method: str = "") -> list[str]:
@@ -159,13 +165,22 @@ def readers_of(files: Sequence[ProgramFile], path: str, name: str, method: str =
     return [*dict.fromkeys(found)]
 
 
-def imported_file(imported: str, importer: str, files: Sequence[str]) -> str | None:
+def _uses_estimator(file: ProgramFile, result: Rewritten) -> bool:
+    """Whether a file constructs a TPUEstimator, and does not only mention the class."""
+    source = parsed(file, result)
+    return source is None or constructs_estimator(source) or bool(
+        estimators_as_values(source.module, Names(source.module)))
+
+
+def imported_file(imported: str, importer: str, files: Sequence[str],
+                  program: str | None = None) -> str | None:
     """Returns the file that a module imports; None if it is not one of the files, or not known.
 
     Args:
         imported: the name of the module, with the dots of a relative import.
         importer: the path of the file that imports it.
         files: the paths of the other files.
+        program: the file that is run, in whose directory Python looks; None for the importer.
 
     >>> imported_file(".model", "trainer/task.py", ["trainer/model.py", "model.py"])
     'trainer/model.py'
@@ -183,7 +198,8 @@ def imported_file(imported: str, importer: str, files: Sequence[str]) -> str | N
     if level:
         folder = pathlib.PurePath(os.path.normpath(folder.joinpath(*[".."] * (level - 1))))
         return next((path for path in files if parts(path) == (*folder.parts, *words)), None)
-    beside = [path for path in files if parts(path) == (*folder.parts, *words)]
+    first = pathlib.PurePath(program or importer).parent
+    beside = [path for path in files if parts(path) == (*first.parts, *words)]
     anywhere = [path for path in files if parts(path)[-len(words):] == words]
     return beside[0] if beside else anywhere[0] if len(anywhere) == 1 else None
 

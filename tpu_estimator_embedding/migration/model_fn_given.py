@@ -202,7 +202,7 @@ class _Search:
             raise NotSplitError(
                 f"its model_fn is `{paths[0]}` of another module, which must be given to "
                 "`migrate`, too, as in `migrate main.py .`", name)
-        if len(found) != 1 or found[0] not in names.module.body:
+        if len(found) != 1 or found[0] not in names.module.body or names.paths_at_top(last):
             raise NotSplitError(
                 f"its model_fn is `{paths[0]}`, which is not one function at the top of that "
                 "module: import it from the module that defines it", name)

@@ -335,6 +335,10 @@ class Writer:
         text = f"from {TRAINER} import {', '.join(names)}\n" + self._beside("embedding_config")
         if model_fn.prefix:
             return text
+        if model_fn.path not in {path for name in self._names.global_names
+                                 for path in self._names.paths_at_top(name)}:
+            raise NotSplitError("its model_fn is imported by its name inside a function: import "
+                                "its module there", found.call)
         names = sorted(["dense_learning_rate", "make_optimizer",
                         *[_CHANGING] * (found.parts.gradients is not None),
                         *["DENSE_SLOTS"] * self._is_keras])

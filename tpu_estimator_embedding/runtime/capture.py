@@ -3,9 +3,10 @@
 
 import contextlib
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from tpu_estimator_embedding.runtime.interception import estimators_intercepted
 from tpu_estimator_embedding.runtime.program_runner import NotStartedError
@@ -134,30 +135,25 @@ def run_until(run: Callable[[SetUp], None], set_up: SetUp, method: str) -> Outco
 def _streams_kept() -> Iterator[None]:
     """Gives a program streams that it may close or replace, and then restores the own ones."""
     streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = map(_Stream, streams)
+    given = [_same_file(stream) for stream in streams]
+    sys.stdout, sys.stderr = given
     try:
         yield
     finally:
+        for stream in given:
+            with contextlib.suppress(ValueError, OSError):  # which the program has closed
+                stream.flush()
         sys.stdout, sys.stderr = streams
 
 
-class _Stream:
-    """A text stream that writes to another one, which it does not close."""
-
-    def __init__(self, target: Any) -> None:
-        self._target = target
-        self.closed = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._target)
-
-    def close(self) -> None:
-        """Marks the stream as closed; the other one stays open."""
-        self._target.flush()
-        self.closed = True
+def _same_file(stream: TextIO) -> TextIO:
+    """Returns a separate stream into the same file; the stream itself if it has none."""
+    try:
+        stream.flush()
+        return os.fdopen(os.dup(stream.fileno()), "w", buffering=1, encoding=stream.encoding,
+                         errors=stream.errors)
+    except (AttributeError, OSError, ValueError):
+        return stream
 
 
 class _Stop(BaseException):

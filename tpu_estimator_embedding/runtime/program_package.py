@@ -35,15 +35,15 @@ def package_of(path: pathlib.Path) -> ProgramPackage | None:
     except (OSError, SyntaxError, ValueError):
         return None
     folder = path.resolve().parent
+    words = [words for level, words in imported if not level]
+    if any(one[0] != path.stem and _is_in(folder, one[:1]) for one in words):
+        return None
     level = max((level for level, _ in imported), default=0)
     if level:
         top = folder.parents[level - 2] if level > 1 else folder
         while (top.parent / "__init__.py").exists():
             top = top.parent
         return _package(folder, top, is_relative=True)
-    words = [words for _, words in imported]
-    if any(_is_in(folder, one[:1]) for one in words):
-        return None
     tops = [above for above in (folder, *folder.parents) for one in words
             if above.name == one[0] and len(one) > 1 and _is_in(above, one[1:2])]
     return _package(folder, tops[0], is_relative=False) if tops else None

@@ -71,8 +71,9 @@ def test_slots_have_names_in_a_program_that_evaluates_first(tmp_path):
 
 
 LEAVES_STATE = """\
-import os, sys, threading
+import io, os, sys, threading
 os.chdir("work")
+sys.stderr = io.TextIOWrapper(sys.stderr.buffer)
 sys.stdout.close()
 sys.stdout = open(os.devnull, "w")
 threading.Thread(target=threading.Event().wait).start()  # which nothing ends

@@ -142,6 +142,19 @@ TRAINING = {
         "        grads = [g / scale for g in grads]\n"
         "        train_op = optimizer.apply_gradients(zip(grads, variables), step)",
         "zip(grads, variables)"),
+    "number of gradients as a sum": (
+        TRAIN_OP, "        grads, variables = zip(*optimizer.compute_gradients(loss))\n"
+        "        number = tf.add_n([tf.ones([]) for g in grads])\n"
+        "        grads = [g / number for g in grads]\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, variables), step)",
+        "zip(grads, variables)"),
+    "gradients by name": (
+        TRAIN_OP, "        grads, variables = zip(*optimizer.compute_gradients(loss))\n"
+        "        by_name = {v.name: g for g, v in zip(grads, variables)}\n"
+        "        number = len(by_name)\n"
+        "        grads = [g / number for g in grads]\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, variables), step)",
+        "zip(grads, variables)"),
     "gradients of a second optimizer": (
         TRAIN_OP, "        other = tf.train.AdamOptimizer(0.1)\n"
         "        grads = other.compute_gradients(loss)\n"

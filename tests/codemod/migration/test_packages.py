@@ -236,6 +236,26 @@ def test_program_whose_estimator_is_in_a_file_that_is_not_given_is_told(folder, 
     assert "No file that was given constructs a TPUEstimator" in capsys.readouterr().err
 
 
+def test_two_model_fns_of_a_module_are_not_split_at_once(folder):
+    directory = folder("script")
+    model = (directory / "model.py").read_text()
+    (directory / "model.py").write_text(model + "\n\ndef second" + model.split("def model_fn")[1])
+    shutil.copy("task.py", "other.py")
+    edit(directory / "other.py", ("model.model_fn", "model.second"))
+    files = migrated("script")
+    assert [one.partition(" its")[0] for one in left(files)] == [
+        "other.py:0: TEE402", "task.py:0: TEE402"]
+    assert b"Outputs" not in files["model.py"].after
+
+
+def test_function_that_an_import_replaces_is_no_model_fn(folder):
+    directory = folder("script")
+    with (directory / "model.py").open("a") as file:
+        file.write("\n\nfrom input import model_fn\n")
+    [problem] = left(migrated("script"))
+    assert "is not one function at the top of that module" in problem
+
+
 def test_two_programs_share_a_model(folder):
     directory = folder("script")
     shutil.copy("task.py", "evaluate.py")

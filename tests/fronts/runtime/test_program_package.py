@@ -33,6 +33,9 @@ def tree(folder, files):
     ({"my-trainer/task.py": "from . import model"}, None),
     ({"trainer/task.py": "print 'of Python 2'"}, None),
     ({"trainer/other.py": ""}, None),
+    ({"trainer/model.py": "", "trainer/task.py": "try:\n    from . import model\n"
+      "except ImportError:\n    import model"}, None),
+    ({"task/model.py": "", "task/task.py": "from task import model"}, ("", "task", False)),
 ])
 def test_package_of_a_program(files, expected, tmp_path):
     [name] = [name for name in files if name.endswith("task.py")] or ["trainer/task.py"]
