@@ -32,6 +32,7 @@ from tpu_estimator_embedding.migration.effects import SPEC
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten, parsed
 from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import calls_of
 from tpu_estimator_embedding.migration.report import Finding, in_words_of_program
 from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
 from tpu_estimator_embedding.migration.to_tf2 import TRAINERS, Readers, Writer
@@ -168,8 +169,8 @@ def readers_of(files: Sequence[ProgramFile], path: str, name: str, method: str =
 def _uses_estimator(file: ProgramFile, result: Rewritten) -> bool:
     """Whether a file constructs a TPUEstimator, and does not only mention the class."""
     source = parsed(file, result)
-    return source is None or constructs_estimator(source) or bool(
-        estimators_as_values(source.module, Names(source.module)))
+    return source is None or bool(calls_of(source.module, ESTIMATOR)) or constructs_estimator(
+        source) or bool(estimators_as_values(source.module, Names(source.module)))
 
 
 def imported_file(imported: str, importer: str, files: Sequence[str],
