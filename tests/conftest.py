@@ -139,6 +139,11 @@ def pytest_collection_modifyitems(config, items):
     if config.option.share < 1:
         raise pytest.UsageError(f"`--share` must be at least 1, got {config.option.share}.")
     selection.mark(items)
+    if any(map(selection.needs_kernels, items)):
+        from tests import kernel_choice
+        for item in filter(selection.needs_kernels, items):
+            if kernel_choice.cannot_compile():
+                item.add_marker(pytest.mark.skip("nothing can be compiled: apt-get install g++"))
     if "soak" not in config.option.markexpr:
         _keep(config, items, {item for item in items if not item.get_closest_marker("soak")})
     yield  # `-m` and `-k` select

@@ -18,6 +18,11 @@ def choose_kernels(choice, monkeypatch):
         give_up(str(error))
 
 
+def cannot_compile():
+    """Tells whether there is no compiler; not under CI, which has to have everything."""
+    return compiler.find() is None and _may_give_up()
+
+
 def found_compiler():
     """Returns the command of the compiler; gives the test up where there is none."""
     command = compiler.find()
@@ -28,6 +33,10 @@ def found_compiler():
 
 def give_up(reason):
     """Skips the test; under CI, which has to have everything, fails it."""
-    if os.environ.get("CI", "").lower() in ("", "0", "false"):
+    if _may_give_up():
         pytest.skip(reason)
     pytest.fail(f"{reason}; under CI (CI={os.environ['CI']}) native tests may not be skipped")
+
+
+def _may_give_up():
+    return os.environ.get("CI", "").lower() in ("", "0", "false")

@@ -31,6 +31,19 @@ EVERY_TENSORFLOW = (
 # Only these need a browser, another Python or the network. A plain run has none of them.
 RELEASE = ("tests/release",)
 
+# What runs on the native kernels only, and is skipped where nothing can be compiled.
+NATIVE = (
+    "tests/fronts/cluster/test_coordinator.py",
+    "tests/fronts/cluster/test_examples.py",
+    "tests/fronts/cluster/test_faults.py",
+    "tests/fronts/cluster/test_placement.py",
+    "tests/fronts/cluster/test_synchronous.py",
+    "tests/fronts/cluster/test_training.py",
+    "tests/fronts/low_level/test_ops_only.py",
+    "tests/programs/test_programs.py",
+    "tpu_estimator_embedding/channels/channel.py",
+)
+
 # Files that take a minute for one test, because all of their programs run first. Only `--all` has
 # them.
 MINUTES = (
@@ -174,6 +187,11 @@ def in_core(item) -> bool:
     """Tells whether every run has this test, by its name, file or mark."""
     return bool(item.get_closest_marker("smoke")) or any(
         item.nodeid == test or item.nodeid.startswith((f"{test}[", f"{test}::")) for test in CORE)
+
+
+def needs_kernels(item) -> bool:
+    """Tells whether a test runs on the native kernels only."""
+    return _is_below(item, NATIVE)
 
 
 def mark(items):
