@@ -232,6 +232,11 @@ class Writer:
 
         model_fn = model_fn_given.find(given, call, self._names, self._assigned, names_of)
         writer = find_writer(model_fn.module) if model_fn.module else None
+        if writer and not model_fn.prefix and model_fn.path not in {
+                path for name in self._names.global_names
+                for path in self._names.paths_at_top(name)}:
+            raise NotSplitError("its model_fn is imported by its name inside a function: import "
+                                "its module there", call)
         return model_fn, writer or self
 
     def _report(self, found: EstimatorCall) -> None:
@@ -335,10 +340,6 @@ class Writer:
         text = f"from {TRAINER} import {', '.join(names)}\n" + self._beside("embedding_config")
         if model_fn.prefix:
             return text
-        if model_fn.path not in {path for name in self._names.global_names
-                                 for path in self._names.paths_at_top(name)}:
-            raise NotSplitError("its model_fn is imported by its name inside a function: import "
-                                "its module there", found.call)
         names = sorted(["dense_learning_rate", "make_optimizer",
                         *[_CHANGING] * (found.parts.gradients is not None),
                         *["DENSE_SLOTS"] * self._is_keras])

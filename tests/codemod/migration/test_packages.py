@@ -236,6 +236,28 @@ def test_program_whose_estimator_is_in_a_file_that_is_not_given_is_told(folder, 
     assert "No file that was given constructs a TPUEstimator" in capsys.readouterr().err
 
 
+def test_function_that_is_imported_inside_another_is_left(folder):
+    directory = folder("script")
+    edit(directory / "task.py", ("import model\n", ""), ("model.columns()", "[]"),
+         ("    columns = ", "    from model import model_fn\n    columns = "),
+         ("model_fn=model.model_fn", "model_fn=model_fn"))
+    files = migrated("script")
+    assert any("TEE402 its model_fn is imported by its name inside a function: import its module "
+               "there" in one for one in left(files))
+    assert b"Outputs" not in files["model.py"].after
+
+
+def test_absolute_import_is_found_beside_the_program(folder):
+    directory = folder("script")
+    (directory / "jobs").mkdir()
+    (directory / "jobs/model.py").write_text((directory / "model.py").read_text())
+    (directory / "task.py").rename(directory / "jobs/build.py")
+    (directory / "task.py").write_text("from jobs import build\nbuild.main()\n")
+    files = migrated("script")
+    assert b"Outputs" in files["model.py"].after
+    assert b"Outputs" not in files["jobs/model.py"].after
+
+
 def test_two_model_fns_of_a_module_are_not_split_at_once(folder):
     directory = folder("script")
     model = (directory / "model.py").read_text()
