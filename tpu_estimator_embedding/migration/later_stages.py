@@ -155,12 +155,15 @@ def readers_of(files: Sequence[ProgramFile], path: str, name: str, method: str =
     found = []
     for file in files:
         read = quick_scan.read_by([file.data], path)
+        others = [one for one in files if one is not file]
+        if "*" in read and not method:  # `from .model import *`, and others read it from there
+            found += readers_of(others, file.path, name)
         may_read = name in read or "*" in read and quick_scan.has_word(file.data, name)
         if not (may_read and quick_scan.has_word(file.data, f".{method}" if method else name)):
             continue
         is_package = pathlib.PurePath(file.path).name == "__init__.py"
         if is_package and not method and quick_scan.only_imports(file.data, name):
-            found += readers_of([one for one in files if one is not file], file.path, name)
+            found += readers_of(others, file.path, name)
         else:
             found.append(file.path)
     return [*dict.fromkeys(found)]

@@ -114,7 +114,8 @@ def read_by(others: Iterable[bytes], path: str) -> frozenset[str]:
         for node in nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 names = [alias.name for alias in node.names]
-                is_whole |= any(name.rpartition(".")[2] == stem for name in names)
+                # `from package import *` may bind the module, too.
+                is_whole |= any(name.rpartition(".")[2] in (stem, "*") for name in names)
                 if isinstance(node, ast.ImportFrom) and (
                         (node.module or stem).rpartition(".")[2] == stem):
                     found.update(names)

@@ -200,9 +200,11 @@ def test_use_of_a_model_fn_in_another_module_than_its_estimator_is_reported(text
         "without a train_op, from now on"] if place else [])
 
 
-def test_package_that_only_passes_a_model_fn_on_does_not_use_it(folder):
+@pytest.mark.parametrize("passed_on", ["from trainer.model import model_fn\n",
+                                       "from .model import *\n"])
+def test_package_that_only_passes_a_model_fn_on_does_not_use_it(passed_on, folder):
     directory = folder("absolute")
-    (directory / "trainer/__init__.py").write_text("from trainer.model import model_fn\n")
+    (directory / "trainer/__init__.py").write_text(passed_on)
     assert left(migrated("absolute")) == []
     (directory / "trainer/serve.py").write_text("from trainer import model_fn\nmodel_fn(0)\n")
     [problem] = left(migrated("absolute"))

@@ -37,3 +37,12 @@ def test_what_is_changed_or_reported_is_not_cleared(before):
 ])
 def test_look(text, cleared):
     assert quick_scan.scan(text.encode()).may_be_legacy is not cleared
+
+
+@pytest.mark.parametrize("text, names", [
+    ("from trainer.model import *\n", {"*"}),
+    ("from trainer import *\nprint(model.COLUMNS)\n", {"COLUMNS"}),
+    ("from trainer import data\nprint(data.model)\n", set()),
+])
+def test_names_that_another_module_reads(text, names):
+    assert quick_scan.read_by([text.encode()], "trainer/model.py") == names
