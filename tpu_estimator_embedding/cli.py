@@ -8,6 +8,7 @@ It may have `parse(parser, arguments)`, where the arguments are not argparse's a
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -73,6 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return _STATUS_OF_WRONG_USE
     try:
+        os.getcwd()
+    except FileNotFoundError:
+        print(f"{PROGRAM}: the working directory no longer exists. Change to another one: cd ~",
+              file=sys.stderr)
+        return _STATUS_OF_WRONG_USE
+    try:
         status = _run_verb(args.verb, given[end:])
         sys.stdout.flush()  # what is left, which Python would write after this function
         if argv is None and args.verb in _STOP_PROGRAMS:
@@ -86,7 +93,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _end_threads(status: int) -> None:
     """Ends the process, if a program that was stopped has left threads, which may never end."""
-    import os
     import threading
     if any(not thread.daemon for thread in threading.enumerate()
            if thread is not threading.main_thread()):
@@ -106,7 +112,6 @@ def _discarded(stream: TextIO) -> bool:
 
     Returns whether the stream is one.
     """
-    import os
     import select
     poll = select.poll()
     poll.register(stream, select.POLLOUT)

@@ -325,3 +325,14 @@ def test_legacy_programs_train(tmp_path):
     assert (done.returncode, done.stdout) == (0, "True\nTrue\n"), done.stderr
     assert os.path.exists(tmp_path / "plain" / "checkpoint")
     assert os.path.exists(tmp_path / "tpu" / "checkpoint")
+
+
+@pytest.mark.parametrize("verb", ["run", "report", "sweep"])
+def test_working_directory_that_was_deleted_is_named(verb, tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main([verb, "train.py"]) == 2
+    assert capsys.readouterr().err == (
+        "tpu-estimator-embedding: the working directory no longer exists. Change to another one: "
+        "cd ~\n")
