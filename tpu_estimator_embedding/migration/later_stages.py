@@ -35,7 +35,7 @@ from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import calls_of
 from tpu_estimator_embedding.migration.report import Finding, in_words_of_program
 from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
-from tpu_estimator_embedding.migration.to_tf2 import TRAINERS, Readers, Writer
+from tpu_estimator_embedding.migration.to_tf2 import TRAINERS, Readers, SplitModel, Writer
 
 
 class ProgramModule(NamedTuple):
@@ -52,13 +52,6 @@ class ProgramModule(NamedTuple):
     source: SourceFile
     elsewhere: Set[str]
     readers: Readers
-
-
-class Model(NamedTuple):
-    """The path of a module, and the name of its model_fn."""
-
-    path: str
-    function: str
 
 
 # Returns a module of the program, given what imports it; None if it is not one.
@@ -96,34 +89,34 @@ def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
         source = parsed(file, result)
         if source is None:
             return None
-        # Those that read a model_fn for their TPUEstimators are rewritten with it.
-        readers = [one for one in (*beside, *(programs if file in callers else others))
-                   if one is not file]
+        # Callers that read a model_fn are rewritten with it, or it stays.
+        readers = [one for one in (*beside, *others) if one is not file]
         return ProgramModule(result, source, names_read(file), functools.partial(
             readers_of, readers, path))
 
     attempts: dict[str, _Attempt] = {}
     for caller in callers:
         def find_module(imported: str, caller: ProgramFile = caller) -> ProgramModule | None:
-            path = imported_file(imported, caller.path, [file.path for file in others],
-                                 os.fspath(program) if program else None)
+            path = imported_file(
+                imported, caller.path, [file.path for file in programs if file is not caller],
+                os.fspath(program) if program else None)
             return module(path) if path else None
 
         if one := module(caller.path):
             attempts[caller.path] = _attempt(one, find_module, stage, dense_optimizer, program)
-    written = [attempt.results(_kept_by(attempt, callers, attempts))
-               for attempt in attempts.values()]
+    written = {path: attempt.results(_kept_by(attempt, callers, attempts))
+               for path, attempt in attempts.items()}
     has_trainer = stage in TRAINERS and all(
-        results_of_one[path].data != found[path][1].data
-        for path, results_of_one in zip(attempts, written, strict=True))
+        its_results[path].data != found[path][1].data for path, its_results in written.items())
     new = {}
     for file, result in found.values():
         if file in others:
             elsewhere = names_read(file) if has_trainer else None
             result = _with_uses(file, result, elsewhere)
         new[file.path] = result
-    for results_of_one in written:
-        new |= results_of_one
+    for path, its_results in written.items():  # a caller that has another one's model_fn, too
+        new |= {one: result for one, result in its_results.items()
+                if one == path or one not in written}
     return [new[file.path] for file in programs]
 
 
@@ -131,14 +124,14 @@ def _kept_by(attempt: _Attempt, callers: Sequence[ProgramFile],
              attempts: Mapping[str, _Attempt]) -> list[str]:
     """Returns the modules with a TPUEstimator that need a model_fn of another one as it is."""
     model = attempt.model
-    if attempt.texts is None or model is None:
+    if model is None:
         return []
     found = []
     for caller in callers:
-        other = attempts.get(caller.path)
-        text = other.texts.get(model.path) if other is not None and other.texts else None
-        if other is not attempt and text != attempt.texts[model.path] and (
-                text is not None or readers_of([caller], model.path, model.function)):
+        other = attempts[caller.path].model if caller.path in attempts else None
+        if other != model and (
+                caller.path == model.path or other is not None and other.path == model.path
+                or any(readers_of([caller], model.path, *names) for names in model.read_as)):
             found.append(caller.path)
     return found
 
@@ -265,7 +258,7 @@ class _Attempt:
 
     Attributes:
         texts: path -> text of each module that was written; None if the form is unsupported.
-        model: the model_fn, if another module has it.
+        model: its model_fn, if it was written.
         is_changed: whether there was a usual shape.
         is_inlined: whether there was a function to inline.
     """
@@ -276,6 +269,7 @@ class _Attempt:
         self._written: dict[str, tuple[ProgramModule, Writer]] = {}
         self.is_changed = self.is_inlined = False
         self.texts: Mapping[str, bytes] | None = None
+        self.model: SplitModel | None = None
 
         def find_writer(path: str) -> Writer | None:
             found = find_module(path)
@@ -286,8 +280,8 @@ class _Attempt:
             self.texts = writer.run(find_writer)
         except NotSplitError as error:
             writer.report_all(error.problems)
-        self.model = next((Model(path, one.split) for path, (_, one) in self._written.items()
-                           if one.split and one is not writer), None)
+            return
+        [self.model] = [one.split for _, one in self._written.values() if one.split] or [None]
 
     def results(self, kept_by: Sequence[str] = ()) -> dict[str, Rewritten]:
         """Returns path -> what became of each module.
@@ -296,10 +290,11 @@ class _Attempt:
             kept_by: other modules that need the model_fn as it is, so that nothing is written.
         """
         if kept_by and self.model is not None:
+            place = f" of {self.model.path}" * (self.model.path != self._path)
             left = Finding(self._path, 0, 0, NotSplitError.code, f"its model_fn, "
-                           f"`{self.model.function}` of {self.model.path}, is also used by "
-                           f"{', '.join(kept_by)}, of which the report says why it stays; or give "
-                           "each a function for its TPUEstimator alone")
+                           f"`{self.model.function}`{place}, is also used by "
+                           f"{', '.join(kept_by)}, which needs it as it is: mend what the "
+                           "report says there, or give each a function for its TPUEstimator alone")
             imports = self._written[self._path][0].imports
             return {self._path: dataclasses.replace(
                 imports, findings=(*imports.findings, left))}

@@ -108,6 +108,22 @@ class _WrittenOptimizer(NamedTuple):
     definitions: tuple[str, ...]
 
 
+class SplitModel(NamedTuple):
+    """A model_fn that was split.
+
+    Attributes:
+        path: of its module.
+        function: its name.
+        read_as: the arguments of `Readers` that find who reads it.
+        definitions: the text in its place.
+    """
+
+    path: str
+    function: str
+    read_as: tuple[tuple[str, ...], ...]
+    definitions: tuple[str, ...]
+
+
 class Writer:
     """Writes a module of a program of a stage of TF2.
 
@@ -122,7 +138,7 @@ class Writer:
     Attributes:
         keeps_seeded_draws: whether an initializer with its own seed draws the same values.
         findings: what was changed and what is left to do.
-        split: the name of the model_fn of the module that was split; "" if none was.
+        split: the model_fn of the module that was split; None if none was.
     """
 
     keeps_seeded_draws = True
@@ -137,7 +153,7 @@ class Writer:
         self._names = Names(source.module)
         self._callables = callables_of(source.module, self._names)
         self.findings: list[Finding] = []
-        self.split = ""
+        self.split: SplitModel | None = None
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
         """Adds a finding about a node."""
@@ -149,7 +165,7 @@ class Writer:
             self.report(problem.node, problem.code, problem.message)
 
     def run(self, find_writer: Callable[[str], Writer | None]) -> dict[str, bytes]:
-        """Writes the module of a TPUEstimator, and the one of its model_fn.
+        """Writes the module of a TPUEstimator, and the one of its model_fn if that has none.
 
         Args:
             find_writer: returns the writer of another module, given what imports it.
@@ -180,10 +196,13 @@ class Writer:
         else:
             texts[self._source.path] = self._finished(
                 found.call, call, {}, {}, self._imports(found), moved)
-            with model._reporting():
-                texts[model._source.path] = model._finished(
-                    function, {}, functions, before, model._imports_of_model())
-        model.split = found.model_fn.name
+            if not calls_of(model._source.module, ESTIMATOR):  # written with its own one, if any
+                with model._reporting():
+                    texts[model._source.path] = model._finished(
+                        function, {}, functions, before, model._imports_of_model())
+        model.split = SplitModel(
+            model._source.path, found.model_fn.name, model._read_as(found.model_fn),
+            tuple(text for texts in (functions, before) for one in texts.values() for text in one))
         model.report(function, "TEE401", f"`{function.name.value}`")
         self.report(found.call, "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
         return texts
@@ -399,7 +418,7 @@ class Writer:
             uses = [chain.root for chain in self._names.uses(name)
                     if chain.root not in known and any(
                         getattr(one, "node", None) is function for one in chain.scope[name])]
-            readers = self._readers_of(given)
+            readers = [path for names in self._read_as(given) for path in self._readers(*names)]
             uses += [function.name] * bool(readers)
         else:
             readers = []
@@ -412,13 +431,12 @@ class Writer:
                 for node in uses
                 if not holds(found.call, node) and not holds(given.expression, node)]
 
-    def _readers_of(self, given: GivenModelFn) -> list[str]:
-        """Returns the paths of the other modules that read the model_fn, or what makes it."""
+    def _read_as(self, given: GivenModelFn) -> tuple[tuple[str, ...], ...]:
+        """Returns the arguments of `Readers` for the model_fn, or for what makes it."""
         if not given.is_method:
-            return self._readers(given.name)
-        return [path for name, classes in self._names.classes.items()
-                if any(holds(one, given.function) for one in classes)
-                for path in self._readers(name, given.name)]
+            return ((given.name,),)
+        return tuple((name, given.name) for name, classes in self._names.classes.items()
+                     if any(holds(one, given.function) for one in classes))
 
     def _config(self, found: EstimatorCall) -> dict[str, cst.BaseExpression]:
         """Returns the arguments of the RunConfig, whether inline or assigned to a variable."""
