@@ -57,8 +57,13 @@ class Saving:
         self._has_trained = False
         self._saved_at = self._logged_at = time.monotonic()
 
-    def track(self, objects: Mapping[str, object]) -> None:
+    def track(self, objects: Mapping[str, object], *, training: bool) -> None:
         """Restores the newest checkpoint; later calls complete it where variables are new.
+
+        Args:
+            objects: name -> what a checkpoint has.
+            training: whether these are all, with the slots. Then a warning names what a checkpoint
+                has beyond them; evaluation alone needs no slots.
 
         Raises:
             ValueError: the newest checkpoint is one of the Estimator or of another model, or
@@ -75,6 +80,8 @@ class Saving:
             self.restore_newer()
         elif self._status is not None:
             self._check_matched()
+        if training and self._status is not None:
+            self._warn_of_unread()
 
     def restore_newer(self) -> None:
         """Restores the newest checkpoint, unless training has gone beyond it in this process."""
@@ -89,7 +96,7 @@ class Saving:
                 f"`model_dir` {self._directory!r} has checkpoints of the Estimator, such as "
                 f"{newest!r}, which would eventually be deleted. Give another model_dir, and call "
                 f"restore_estimator_checkpoint({newest!r}, input_fn) to continue from it.")
-        self._status = self._manager.checkpoint.restore(newest)
+        self._status = self._manager.checkpoint.restore(newest).expect_partial()
         self._restored = newest
         self._check_matched()
 
@@ -102,6 +109,15 @@ class Saving:
                 f"{str(error).splitlines()[0].rstrip('.')}. `model_dir` must have checkpoints "
                 f"of this model's Trainer, got {self._restored!r}. Give another model_dir. To go "
                 "on from one of the Estimator, call restore_estimator_checkpoint.") from error
+
+    def _warn_of_unread(self) -> None:
+        assert self._status is not None
+        try:
+            self._status.assert_consumed()
+        except AssertionError as error:
+            tf.get_logger().warning(
+                "%s. The model has no variables for it, and checkpoints from now on do not have "
+                "it. The checkpoint is %s.", str(error).split(": ")[0], self._restored)
 
     def after_step(self, step: int, loss: Tensor) -> bool:
         """Saves and logs, if it is time to; returns whether it has saved."""

@@ -451,7 +451,7 @@ class Trainer:
         self._built.add(mode)
         if mode == ModeKeys.TRAIN:
             self._train.get_concrete_function(*batch)  # makes slots of what has a gradient
-        self._saving.track(self._saved())
+        self._saving.track(self._saved(), training=mode == ModeKeys.TRAIN)
 
     @contextlib.contextmanager
     def _reading(self, batches: tf.data.Dataset, mode: str,

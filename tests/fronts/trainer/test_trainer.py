@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods of TPUEstimator that a Trainer has, and what a forward function finds."""
 
+import gc
 import itertools
 import logging
 import types
@@ -68,10 +69,10 @@ def input_fn(params):
         params["batch_size"], drop_remainder=True)
 
 
-def make(cls=Trainer, forward=model_fn, config=CONFIG, **options):
-    return cls(forward, config, lambda rate, params: v1.train.GradientDescentOptimizer(rate),
-               lambda step, params: 0.1, params={"decay": 0.25}, train_batch_size=4,
-               eval_batch_size=4, predict_batch_size=4, **options)
+def make(cls=Trainer, forward=model_fn, config=CONFIG,
+         make_optimizer=lambda rate, params: v1.train.GradientDescentOptimizer(rate), **options):
+    return cls(forward, config, make_optimizer, lambda step, params: 0.1, params={"decay": 0.25},
+               train_batch_size=4, eval_batch_size=4, predict_batch_size=4, **options)
 
 
 def losses(trainer):
@@ -180,6 +181,28 @@ def test_checkpoints_of_the_estimator_are_not_taken_over(tmp_path):
         v1.train.Saver().save(session, str(tmp_path / "model.ckpt"), 7)
     with pytest.raises(ValueError, match="restore_estimator_checkpoint"):
         make(model_dir=tmp_path).train(input_fn, steps=1)
+
+
+def bigger_model_fn(features, labels, mode, params):
+    outputs = model_fn(features, labels, mode, params)
+    with v1.variable_scope("former"):
+        return outputs._replace(loss=outputs.loss + v1.get_variable("kernel", []))
+
+
+def test_values_that_only_training_reads_are_not_missed_in_evaluation(tmp_path, caplog):
+    adagrad = {"make_optimizer": lambda rate, params: v1.train.AdagradOptimizer(rate)}
+    make(model_dir=tmp_path, **adagrad).train(input_fn, steps=2)
+    caplog.clear()
+    make(model_dir=tmp_path, **adagrad).evaluate(input_fn, steps=2)
+    gc.collect()  # TensorFlow warns where what it has restored from is deleted
+    assert "checkpoint" not in caplog.text
+
+
+def test_values_that_the_model_has_no_more_are_named_in_training(tmp_path, caplog):
+    make(forward=bigger_model_fn, model_dir=tmp_path).train(input_fn, steps=2)
+    make(model_dir=tmp_path).train(input_fn, steps=1)
+    assert ("former/kernel. The model has no variables for it, and checkpoints from now on do not "
+            f"have it. The checkpoint is {tmp_path}/ckpt-2.") in caplog.text
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
