@@ -251,6 +251,10 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     from tpu_estimator_embedding.migration import programs
     from tpu_estimator_embedding.migration.rewrite import MigratedFile, rewrite_files
     found, program = programs.find(args.paths, args.output), _program_of(args)
+    for skipped, reason in programs.left_out(args.paths).items():
+        if not args.output or skipped.resolve() != pathlib.Path(args.output).resolve():
+            print(f"left out: {skipped}, {reason}. To include it, give it by its name.",
+                  file=sys.stderr)
     given = {pathlib.Path(path) for path in args.paths}
     files = [_reported_if_unreadable(file) if file.path in given else file
              for file in rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer, program)]

@@ -11,6 +11,12 @@ from tpu_estimator_embedding.migration.rewrite import MigratedFile
 
 ORIGINAL = ".orig"
 _SKIPPED = ("__pycache__", "node_modules")
+_WRITTEN = ".migrated"
+_WRITTEN_TEXT = ("`tpu-estimator-embedding migrate` wrote this directory. It leaves the directory "
+                 "out when\nit reads the one around it.\n")
+# A file or directory that shows what the directory around it is.
+_LEFT_OUT = {"pyvenv.cfg": "a virtual environment", "conda-meta": "a conda environment",
+             _WRITTEN: "written by migrate"}
 
 
 def find(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None = None
@@ -19,7 +25,8 @@ def find(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
 
     Args:
         paths: the files and directories.
-        output: a directory in one of these, whose files were written before and are left out.
+        output: a directory in one of these, whose files were written before and are left out. So
+            are the directories of `left_out`.
 
     Returns:
         For each, its path and its name relative to the argument.
@@ -28,12 +35,13 @@ def find(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
         FileNotFoundError: there is no such file, or no Python file in any of the directories.
     """
     found: dict[pathlib.Path, pathlib.PurePath] = {}
-    left_out = pathlib.Path(output).resolve() if output else None
+    written = pathlib.Path(output).resolve() if output else None
     for given in map(pathlib.Path, paths):
         if given.is_dir():
             root = pathlib.PurePath(given.name)  # empty for ".", whose files go to the top
-            found.update({path: root / path.relative_to(given)
-                          for path in _below(given, left_out)})
+            found.update({folder / name: root / (folder / name).relative_to(given)
+                          for folder, names, _ in _walk(given, written) for name in names
+                          if name.endswith(".py")})
         elif given.is_file():
             found.setdefault(given, pathlib.PurePath(given.name))
         else:
@@ -43,6 +51,15 @@ def find(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
         raise FileNotFoundError(f"There is no Python file in {given_paths}. Pass the program, or "
                                 "the directory that has it.")
     return sorted(found.items())
+
+
+def left_out(paths: Sequence[str | os.PathLike[str]]) -> dict[pathlib.Path, str]:
+    """Returns the directories that `find` leaves out unless they are given, and what they are."""
+    found: dict[pathlib.Path, str] = {}
+    for given in paths:
+        for _, _, skipped in _walk(pathlib.Path(given)):
+            found |= skipped
+    return found
 
 
 def diff(files: Iterable[MigratedFile]) -> Iterator[bytes]:
@@ -79,7 +96,7 @@ def write_in_place(files: Iterable[MigratedFile]) -> list[pathlib.Path]:
 
 def write_to(directory: str | os.PathLike[str],
              files: Iterable[MigratedFile]) -> list[pathlib.Path]:
-    """Writes every file, changed or not, into a directory.
+    """Writes every file, changed or not, into a directory, and a mark that `find` knows.
 
     Raises:
         FileExistsError: one of them exists already, with different contents.
@@ -92,15 +109,21 @@ def write_to(directory: str | os.PathLike[str],
     for path, file in new:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, file.after, file.path)
+    pathlib.Path(directory, _WRITTEN).write_text(_WRITTEN_TEXT)
     return [path for path, _ in new]
 
 
-def _below(directory: pathlib.Path, output: pathlib.Path | None) -> Iterator[pathlib.Path]:
+def _walk(directory: pathlib.Path, output: pathlib.Path | None = None
+          ) -> Iterator[tuple[pathlib.Path, list[str], dict[pathlib.Path, str]]]:
+    """Yields folders, the names of their files, and the folders in them that are left out."""
     for folder, subfolders, names in os.walk(directory):
-        subfolders[:] = sorted(name for name in subfolders
-                               if not name.startswith(".") and name not in _SKIPPED
-                               and pathlib.Path(folder, name).resolve() != output)
-        yield from (pathlib.Path(folder, name) for name in names if name.endswith(".py"))
+        inside = [pathlib.Path(folder, name) for name in sorted(subfolders)
+                  if not name.startswith(".") and name not in _SKIPPED]
+        skipped = {path: reason for path in inside if path.resolve() != output
+                   for sign, reason in _LEFT_OUT.items() if (path / sign).exists()}
+        subfolders[:] = [path.name for path in inside
+                         if path not in skipped and path.resolve() != output]
+        yield pathlib.Path(folder), names, skipped
 
 
 def _write(path: pathlib.Path, data: bytes, like: pathlib.Path) -> None:

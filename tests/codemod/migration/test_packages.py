@@ -449,3 +449,20 @@ def test_output_in_the_given_directory_is_not_read_again(folder):
     programs.write_to("new", files)
     again = programs.find(["task.py", "."], "new")
     assert [str(path) for path, _ in again] == ["input.py", "model.py", "task.py"]
+    assert programs.find(["task.py", "."], "newer") == again
+    assert programs.left_out(["."]) == {pathlib.Path("new"): "written by migrate"}
+    assert len(programs.find(["new"])) == 3
+
+
+def test_environments_in_the_given_directory_are_left_out_with_a_line(folder, capsys):
+    directory = folder("script")
+    for sign in ("venv/pyvenv.cfg", "env/conda-meta"):
+        (directory / sign).mkdir(parents=True)
+        (directory / sign).parent.joinpath("library.py").write_text(
+            "import tensorflow as tf\ntf.estimator.Estimator\n")
+    assert cli.main(["migrate", "."]) == 0
+    written = capsys.readouterr()
+    assert "library" not in written.out
+    assert written.err.startswith(
+        "left out: env, a conda environment. To include it, give it by its name.\n"
+        "left out: venv, a virtual environment. To include it, give it by its name.\n")
