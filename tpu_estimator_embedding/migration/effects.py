@@ -124,7 +124,7 @@ class Effects(cst.CSTVisitor):
         """Reports regularizers of activations, if the loss has those of the collection."""
         calls = [call for function in self.called for call in find_all(function.body, cst.Call)]
         if not any(self._names.of_tensorflow(call.func) in known_effects.READS_REGULARIZATION
-                   for call in calls):
+                   or self._gets_regularization(call) for call in calls):
             return
         for call in calls:
             place = known_effects.BEFORE_ACTIVITY_REGULARIZER.get(
@@ -274,8 +274,12 @@ class Effects(cst.CSTVisitor):
             for element in target.elements:
                 self._target(element.value)
         elif isinstance(target, cst.Attribute):
-            self._add(target, "TEE409", f"`{'.'.join(dotted(target)) or target.attr.value}` is "
-                      f"assigned, {_OFTEN}")
+            message = (f"`{'.'.join(dotted(target)) or target.attr.value}` is "
+                       f"assigned, {_OFTEN}")
+            if dotted(target.value) == ("self",):
+                self._change(target, target.value, message)
+            else:
+                self._add(target, "TEE409", message)
         elif isinstance(target, cst.Subscript):
             self._change(target, target.value, "an element of an object that outlives the call is "
                          f"assigned, {_OFTEN}")
@@ -363,7 +367,8 @@ class Effects(cst.CSTVisitor):
 
     def _imported(self, call: cst.Call, paths: list[str]) -> None:
         for path in paths:
-            name = relative(path)
+            name = "losses.get_regularization_losses" if self._gets_regularization(
+                call) else relative(path)
             if name:
                 effect = other_effect(name)
                 if effect and self._is_as_in_estimator(call, effect):
@@ -393,6 +398,13 @@ class Effects(cst.CSTVisitor):
                     path, known_effects.NOT_PURE):
                 self._add(call, "TEE410", f"`{path}` of another module is called: check that it "
                           "only computes its result and makes variables by name")
+
+    def _gets_regularization(self, call: cst.Call) -> bool:
+        """Whether a call of `get_collection` is one of `get_regularization_losses`."""
+        key = call.args[0].value if call.args and not call.args[0].star else None
+        return self._names.of_tensorflow(call.func) == "get_collection" and key is not None and (
+            self._names.of_tensorflow(key) == "GraphKeys.REGULARIZATION_LOSSES"
+            or isinstance(key, cst.SimpleString) and key.raw_value == "regularization_losses")
 
     def _is_as_in_estimator(self, node: cst.CSTNode, effect: str) -> bool:
         """Whether an effect is of a metric function, which runs in its own graph here, too."""

@@ -13,6 +13,10 @@ The world is closed: only assignments of known functions may stand between the t
 
     pairs = [(tf.clip_by_value(g, -1.0, 1.0), v) for g, v in optimizer.compute_gradients(loss)]
     train_op = optimizer.apply_gradients(pairs, global_step=step)
+
+    pairs = optimizer.compute_gradients(loss)
+    grads = [tf.clip_by_norm(g, 1.0) for g, _ in pairs]
+    train_op = optimizer.apply_gradients(zip(grads, [v for _, v in pairs]), global_step=step)
 """
 
 from __future__ import annotations
@@ -132,7 +136,8 @@ class _Follower:
         if pair is None and not computed:
             return None
         replaced = dict(self._replacements(searched, origin))
-        if self._hides(lines, replaced, of_origin=line):
+        picked = {one.node for one in lines if self._picks(_value(one), origin)}
+        if self._hides([one for one in lines if one.node not in picked], replaced, of_origin=line):
             return None
         of_gradients = self._dependent(lines, origin)
         if not self._is_known(searched, replaced, lines) or _depends_on_order(
@@ -189,19 +194,48 @@ class _Follower:
         """Whether an expression has the variables that the gradients are computed of."""
         if self._is_all(node):
             return _last(origin) != "compute_gradients"
-        if not isinstance(node, cst.Name):
-            return False
-        found = [line for line in self._before if binds(line.node, node.value)]
-        if len(found) != 1:
-            return False
-        value = _without_container(_value(found[0]))
-        if self._is_all(value):
+        if self._picks(node, origin):
             return True
-        target = found[0].statement.targets[0].target if isinstance(
-            found[0].statement, cst.Assign) else None
+        line = self._binding(node, after=origin) if isinstance(node, cst.Name) else None
+        if line is None:
+            return False
+        value = _without_container(_value(line))
+        if self._is_all(value) or self._picks(value, origin):
+            return True
+        target = line.statement.targets[0].target if isinstance(
+            line.statement, cst.Assign) else None
         return (self._pairs_of(value) is origin and isinstance(target, (cst.Tuple, cst.List))
                 and len(target.elements) == 2 and target.elements[1].value.deep_equals(
                     node.with_changes(lpar=[], rpar=[])))
+
+    def _picks(self, node: cst.CSTNode | None, origin: cst.Call) -> bool:
+        """Whether an expression is `[v for _, v in pairs]`, of the pairs that are computed."""
+        pattern = matchers.ListComp(
+            matchers.Name(), matchers.CompFor(matchers.Tuple([
+                matchers.Element(matchers.Name()), matchers.Element(matchers.Name())]),
+                ifs=[], inner_for_in=None))
+        if not isinstance(node, cst.ListComp) or not matchers.matches(node, pattern):
+            return False
+        second, pairs = [*names_of_target(node.for_in.target)][1], node.for_in.iter
+        if isinstance(pairs, cst.Name):
+            line = self._binding(pairs)
+            pairs = _value(line) if line else None
+        return second.deep_equals(node.elt) and pairs is origin
+
+    def _binding(self, name: cst.Name, after: cst.Call | None = None) -> Line | None:
+        """Returns the line that assigns a variable; None if several may have.
+
+        Args:
+            name: the variable.
+            after: what the line follows if others assigned it before.
+        """
+        found = [line for line in self._before if binds(line.node, name.value)]
+        lines = [line for line in self._before if after and holds(line.node, after)]
+        if lines and found and not {*found[-1].around} - {*self._place.around}:
+            place = self._before.index(lines[0])
+            if all(self._before.index(line) <= place for line in found[:-1]):
+                found = found[-1:]
+        return found[0] if len(found) == 1 else None
 
     def _is_all(self, node: cst.CSTNode | None) -> bool:
         return isinstance(node, cst.Call) and not node.args and self._names.of_tensorflow(
@@ -212,8 +246,8 @@ class _Follower:
         pairs = _zip_of(node)
         if not isinstance(pairs, cst.Name):
             return pairs
-        found = [line for line in self._before if binds(line.node, pairs.value)]
-        return _value(found[0]) if len(found) == 1 else None
+        line = self._binding(pairs)
+        return _value(line) if line else None
 
     def _replacements(self, searched: Sequence[cst.CSTNode],
                       origin: cst.Call) -> Iterator[tuple[cst.CSTNode, str]]:

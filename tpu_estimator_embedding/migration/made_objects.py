@@ -133,7 +133,7 @@ class MadeObjects:
         if function is self._called[0]:
             return name not in self._longer_lived
         if name in ("self", "cls"):
-            return False
+            return name == "self" and not all_of_it and self._makes_all_of(function)
         uses = [node for caller in self._called
                 for node in find_names(caller.body, function.name.value)
                 if node is not function.name]
@@ -142,6 +142,31 @@ class MadeObjects:
         return 0 < len(uses) <= len(calls) and all(
             given is not None and self._is(given, caller, seen, all_of_it=all_of_it)
             for caller, call in calls for given in [_argument(call, function, name)])
+
+    def _makes_all_of(self, method: cst.FunctionDef) -> bool:
+        """Whether every object of the class of a method is made in the forward pass."""
+        around = [node for nodes in self._names.classes.values() for node in nodes
+                  if method in node.body.body]
+        return len(around) == 1 and self._makes_objects_of(around[0])
+
+    def _makes_objects_of(self, node: cst.ClassDef, seen: tuple[cst.ClassDef, ...] = ()) -> bool:
+        """Whether a class, and each that derives from it, is only called, in the forward pass."""
+        name, classes = node.name.value, self._names.classes
+        if node in seen:
+            return True
+        bases = [dotted(one.value) for one in node.bases if dotted(one.value) != ("object",)]
+        own = [classes[base[0]][0] for base in bases if base[:1] and base[0] in classes]
+        is_plain = len(own) == len(bases) and not node.decorators and not node.keywords
+        if not is_plain or len(classes[name]) > 1 or name in self._names.globals:
+            return False
+        bodies = [function.body for function in self._called]
+        calls = {call.func for body in bodies for call in find_all(body, cst.Call)}
+        derived = [one for nodes in self._names.classes.values() for one in nodes
+                   if any(dotted(base.value) == (name,) for base in one.bases)]
+        known = {node.name, *calls, *(base.value for one in derived for base in one.bases),
+                 *(call.args[0].value for call in calls_of(node, "super") if call.args)}
+        return all(chain.root in known for chain in self._names.uses(name)) and all(
+            self._makes_objects_of(one, (*seen, node)) for one in (*own, *derived))
 
     def _is_result(self, call: cst.Call, function: cst.FunctionDef, seen: _Seen,
                    all_of_it: bool) -> bool:

@@ -261,7 +261,7 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     path, name = next((one for one in found if one[0] == program), found[0])
     present = {file.path: _captured_modules(
         file, args.output, [(path, name)] if program else []) for file in files}
-    lacks_config = {file.path: args.to != "imports" and _imports_config(file)
+    lacks_config = {file.path: args.to != "imports" and _imports(file, _CONFIG_FILE)
                     and not present[file.path] for file in files}
     if args.capture or (args.capture is None and program and any(lacks_config.values())):
         from tpu_estimator_embedding.runtime.quiet_start import quiet_start
@@ -275,8 +275,8 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
                  if lacks_config[file.path] else file for file in files]
         if args.to != "imports":
             _say_what_is_kept(present.values())
-    if args.to == "keras3":
-        from tpu_estimator_embedding.migration import to_keras3
+    from tpu_estimator_embedding.migration import to_keras3
+    if any(_imports(file, to_keras3.RUNTIME) for file in files):
         new = path.with_name(to_keras3.RUNTIME)
         files.append(MigratedFile(new, name.with_name(to_keras3.RUNTIME), b"",
                                   to_keras3.runtime(), ()))
@@ -298,15 +298,16 @@ def _reported_if_unreadable(file: MigratedFile) -> MigratedFile:
     return file
 
 
-def _imports_config(file: MigratedFile) -> bool:
-    return f"import {pathlib.Path(_CONFIG_FILE).stem}".encode() in file.after
+def _imports(file: MigratedFile, written: str) -> bool:
+    """Whether a file imports a module that is written beside the program."""
+    return f"import {pathlib.Path(written).stem}".encode() in file.after
 
 
 def _captured_modules(file: MigratedFile, output: str | None,
                       programs: Sequence[tuple[pathlib.Path, pathlib.PurePath]]
                       ) -> list[pathlib.Path]:
     """Returns the captured modules that a file can import, beside it or programs."""
-    if not _imports_config(file):
+    if not _imports(file, _CONFIG_FILE):
         return []
     places = [place for path, name in ((file.path, file.name), *programs)
               for place in (path, *([pathlib.Path(output, name)] if output else []))]

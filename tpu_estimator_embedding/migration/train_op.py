@@ -380,7 +380,8 @@ class TrainOp:
         """Whether an expression has all trainable variables that the loss depends on."""
         place = next((self._place[one.node] for one in self._all if holds(one.node, call)), 0)
         if isinstance(node, cst.Name):
-            found = self._definitions(node.value)
+            found = [one for one in self._definitions(node.value)
+                     if self._place[one.node] < place]  # `grads, tvars = zip(*pairs)` may follow
             if len(found) != 1 or node.value in self._odd or not isinstance(
                     found[0].statement, cst.Assign) or not isinstance(
                         found[0].statement.targets[0].target, cst.Name):

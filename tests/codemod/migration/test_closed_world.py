@@ -155,6 +155,21 @@ TRAINING = {
         "        grads = [g / number for g in grads]\n"
         "        train_op = optimizer.apply_gradients(zip(grads, variables), step)",
         "zip(grads, variables)"),
+    "gradients beside the first of pairs": (
+        TRAIN_OP, "        pairs = optimizer.compute_gradients(loss)\n"
+        "        grads, firsts = [g * 0.5 for g, _ in pairs], [g for g, _ in pairs]\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, firsts), step)", "firsts"),
+    "some variables of pairs": (
+        TRAIN_OP, "        pairs = optimizer.compute_gradients(loss)\n"
+        "        some = [v for g, v in pairs if g is not None]\n"
+        "        train_op = optimizer.apply_gradients(zip([g for g, _ in pairs], some), step)",
+        "some"),
+    "variables of other pairs": (
+        TRAIN_OP, "        pairs = optimizer.compute_gradients(loss)\n"
+        "        grads = [g for g, _ in pairs]\n"
+        "        pairs = list(reversed(pairs))\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, [v for _, v in pairs]), step)",
+        "pairs"),
     "gradients of a second optimizer": (
         TRAIN_OP, "        other = tf.train.AdamOptimizer(0.1)\n"
         "        grads = other.compute_gradients(loss)\n"
@@ -436,6 +451,52 @@ def test_variables_of_the_module_that_change_between_calls_are_reported(above, m
     [one] = [one for one in rewrite(program, to="tf2").findings if one.about.kind in OPEN]
     assert one.code == "TEE410" and "RATE" in lines[one.line - 1]
     assert "`RATE` is changed in" in one.message
+
+
+TOWER = """
+class Base(object):
+    def __init__(self, units):
+        self.units = units
+
+
+class Tower(Base):
+    def __init__(self, units):
+        super(Tower, self).__init__(units)
+        self.calls = 0
+
+    def __call__(self, net):
+        self.out = tf.layers.dense(net, self.units)
+        return self.out
+
+
+"""
+
+
+@pytest.mark.parametrize("old, new, number", [
+    ("", "", 0),
+    ("def model_fn", "TOWER = Tower(4)\n\n\ndef model_fn", 3),
+    (TRAIN, "    keep(Tower)\n" + TRAIN, 3),
+    ("(Base)", "(Base, Mixin)", 3),
+    ("class Base(object)", "class Base(tf.keras.layers.Layer)", 3),
+    ("class Tower", "@registered\nclass Tower", 3),
+    ("self.out = ", "self.units.out = ", 1),
+    ("self.calls = 0", "Tower.calls = 0", 3),
+    ("self.calls = 0", "self.all.append(0)", 1)])
+def test_attributes_of_objects_that_a_call_makes_are_not_reported(old, new, number):
+    program = PROGRAM.replace("def model_fn", TOWER + "def model_fn").replace(
+        FORWARD, "    loss += tf.reduce_sum(Tower(8)(net))")
+    assert old in program
+    program = program.replace(old, new) if old else program
+    found = [one for one in rewrite(program, to="tf2").findings if one.code == "TEE409"]
+    assert len(found) == number
+
+
+@pytest.mark.parametrize("key, codes", [
+    ("tf.GraphKeys.REGULARIZATION_LOSSES", []), ("'regularization_losses'", []),
+    ("tf.GraphKeys.LOSSES", ["TEE409"]), ("*keys", ["TEE409"])])
+def test_collection_of_regularization_losses_is_as_in_a_graph(key, codes):
+    _, open_ = found(FORWARD, f"    loss += tf.add_n(tf.get_collection({key}))")
+    assert [code for code, _, _ in open_] == codes
 
 
 def test_variables_of_the_module_that_stay_are_not_reported():

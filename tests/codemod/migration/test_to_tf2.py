@@ -97,6 +97,24 @@ def test_pairs_of_gradients_may_be_taken_apart_in_a_container(container):
         f"grads, variables = {container}((gradients, variables))" in text)
 
 
+@pytest.mark.parametrize("lines", [
+    ["pairs = optimizer.compute_gradients(loss)", "grads = [g for g, _ in pairs]",
+     "train_op = optimizer.apply_gradients(zip(grads, [v for _, v in pairs]), step)"],
+    ["pairs = optimizer.compute_gradients(loss)",
+     "grads = [tf.clip_by_norm(g, 1.0) for g, _ in pairs]",
+     "variables = [v for _, v in pairs]",
+     "train_op = optimizer.apply_gradients(list(zip(grads, variables)), step)"],
+    ["variables = tf.trainable_variables()",
+     "pairs = optimizer.compute_gradients(loss, variables)", "grads, variables = zip(*pairs)",
+     "train_op = optimizer.apply_gradients(zip(grads, variables), step)"]])
+def test_gradients_and_variables_may_be_two_lists(lines):
+    minimize = "        train_op = optimizer.minimize(loss, global_step=step)\n"
+    text, found = migrated(PROGRAM.replace(minimize, "".join(
+        f"        {line}\n" for line in lines)))
+    assert "TEE402" not in codes_of(found), found
+    assert "compute_gradients" not in text
+
+
 @pytest.mark.parametrize("merged", [
     "tf.keras.layers.multiply([net, net])", "tf.keras.layers.concatenate([net, net], axis=1)",
     "tf.keras.layers.Add()([net, net])"])

@@ -51,6 +51,19 @@ CASES = {
          "            (tf.clip_by_value(g * 0.5, -0.01, 0.01), v) for g, v in\n"
          "                 optimizer.compute_gradients(loss, tf.trainable_variables())]\n"
          "        train_op = optimizer.apply_gradients(pairs, step)\n")],
+    "two lists, a class, a collection": [
+        ("def model_fn", "class Tower(object):\n    def __init__(self, units):\n"
+         "        self.units = units\n\n    def __call__(self, net):\n"
+         "        self.out = tf.layers.dense(\n            net, self.units, "
+         "kernel_initializer=tf.constant_initializer(0.3),\n            "
+         "kernel_regularizer=tf.keras.regularizers.l2(0.01))\n        return self.out\n\n\ndef model_fn"),
+        ("    logits = tf.layers", "    net = Tower(4)(net)\n    logits = tf.layers"),
+        ("    step = ", "    loss += tf.add_n(tf.get_collection("
+         "tf.GraphKeys.REGULARIZATION_LOSSES))\n    step = "),
+        (MINIMIZE, "    pairs = optimizer.compute_gradients(loss)\n"
+         "    grads = [tf.clip_by_value(g, -0.01, 0.01) for g, _ in pairs]\n"
+         "    variables = [v for _, v in pairs]\n"
+         "    train_op = optimizer.apply_gradients(zip(grads, variables), step)\n")],
     "train_op of a helper": [
         (TRAINED, "    train_op = get_train_op(loss, params)\n"), NORMALIZED, PARAMS],
 }
