@@ -75,6 +75,10 @@ def other_effect(name: str) -> str | None:
     return None
 
 
+def _code_of(effect: str) -> str:
+    return "TEE412" if effect in known_effects.NO_EFFECT else "TEE409"
+
+
 class Effects(cst.CSTVisitor):
     """Collects the problems of a function and of the functions that it calls.
 
@@ -174,7 +178,7 @@ class Effects(cst.CSTVisitor):
         name = self._names.of_tensorflow(node) if node not in self._callees else ""
         effect = other_effect(name) if name else None
         if effect and not self._is_as_in_estimator(node, effect):  # given to what calls it
-            self._add(node, "TEE409", f"`{name}` {effect}")
+            self._add(node, _code_of(effect), f"`{name}` {effect}")
         elif node not in self._callees and node.attr.value in known_effects.CHANGING_METHODS and (
                 not self._names.paths(node)):
             self._change(node, node.value, _METHOD_CHANGES.format(node.attr.value))
@@ -374,7 +378,7 @@ class Effects(cst.CSTVisitor):
                 if effect and self._is_as_in_estimator(call, effect):
                     continue
                 if effect:
-                    self._add(call, "TEE409", f"`{name}` {effect}")
+                    self._add(call, _code_of(effect), f"`{name}` {effect}")
                 elif name.startswith("metrics.") and self._is_of_model_fn(call):
                     self._add(call, "TEE409", f"`{name}` makes variables, which the forward pass "
                               "in TF2 cannot make for it: call it in the function of eval_metrics")

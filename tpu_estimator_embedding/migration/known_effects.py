@@ -30,10 +30,11 @@ ACTIVITY_REGULARIZER = "activity_regularizer"
 BEFORE_ACTIVITY_REGULARIZER: dict[str, int] = _TABLE["before_activity_regularizer"]
 STATE_OF_GRAPH = (*_words("state_of_graph"), *READS_REGULARIZATION)
 
+NO_EFFECT = tuple(_TABLE["no_effect"])
 AS_IN_A_GRAPH = tuple(_TABLE["as_in_a_graph"])
 # Function -> what it does otherwise in TF2. A name ending in "." is a namespace.
 OTHER_EFFECTS: dict[str, str] = {
-    name: effect for table in ("other_effects", "as_in_a_graph")
+    name: effect for table in ("other_effects", "no_effect", "as_in_a_graph")
     for effect, names in _TABLE[table].items() for name in names.split()}
 
 

@@ -295,7 +295,7 @@ def test_places_where_gradients_are_used_too_are_reported():
 # What else a forward pass does, code of the report and the line that it points to.
 EFFECTS = {
     "second optimizer": ("tf.train.AdamOptimizer(0.1).minimize(loss)", "TEE409", None),
-    "summary": ("tf.summary.scalar('loss', loss)", "TEE409", None),
+    "summary": ("tf.summary.scalar('loss', loss)", "TEE412", None),
     "collection": ("tf.add_to_collection('x', loss)", "TEE409", None),
     "assign": ("tf.assign(variable, loss)", "TEE409", None),
     "assign method": ("tf.get_variable('v', []).assign(loss)", "TEE409", None),

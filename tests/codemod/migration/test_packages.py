@@ -310,7 +310,8 @@ def test_two_programs_share_a_model_in_the_module_of_one_of_them(folder):
     files = migrated("script")
     assert left(files) == []
     made = files["evaluate.py"].after.decode()
-    assert "model.model_fn, embedding_config, model.make_optimizer, model.dense_learning_rate" in made
+    assert ("model.model_fn, embedding_config, model.make_optimizer, model.dense_learning_rate"
+            in made)
     text = files["model.py"].after.decode()
     assert text.count("def make_optimizer(") == text.count("Trainer(") == 1
 

@@ -56,7 +56,8 @@ CASES = {
          "        self.units = units\n\n    def __call__(self, net):\n"
          "        self.out = tf.layers.dense(\n            net, self.units, "
          "kernel_initializer=tf.constant_initializer(0.3),\n            "
-         "kernel_regularizer=tf.keras.regularizers.l2(0.01))\n        return self.out\n\n\ndef model_fn"),
+         "kernel_regularizer=tf.keras.regularizers.l2(0.01))\n        return self.out\n\n\n"
+         "def model_fn"),
         ("    logits = tf.layers", "    net = Tower(4)(net)\n    logits = tf.layers"),
         ("    step = ", "    loss += tf.add_n(tf.get_collection("
          "tf.GraphKeys.REGULARIZATION_LOSSES))\n    step = "),
