@@ -312,7 +312,8 @@ class _Attempt:
                 source = with_names_of_trainer(source)
             if self._has_usual_shapes:
                 before = source
-                source, inlined = usual_shapes.rewritten(before)
+                source, inlined = usual_shapes.rewritten(
+                    before, with_layers=self._stage in TRAINERS)
                 self.is_changed |= source is not before
                 self.is_inlined |= bool(inlined)
             self._written[path] = module, self._make(

@@ -19,22 +19,30 @@ from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import calls_of, dotted, find_all, shown
 
 # Functions of `tf.keras.layers`, and in capitals classes, without variables.
-_MERGES = ("add", "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract")
+_WITHOUT_VARIABLES = (
+    "add", "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract",
+    "activation", "elu", "flatten", "leakyrelu", "permute", "relu", "repeatvector", "reshape",
+    "softmax", "globalaveragepooling1d", "globalmaxpooling1d", "averagepooling1d", "maxpooling1d")
+_OF_COLUMNS = ("DenseFeatures", "SequenceFeatures", "Input", "InputLayer")
 
 
 def made_again(module: cst.Module, names: Names) -> list[Problem]:
     """Returns the Keras layers that a forward pass would make again at every call."""
-    stored = {call for store in calls_of(module, "get_or_create_layer")
-              for call in find_all(store, cst.Call)}
-    layers = [(call, names.of_tensorflow(call.func))
-              for call in find_all(module, cst.Call) if call not in stored]
     return [Problem(
         call, NotSplitError.code, f"`{'.'.join(dotted(call.func))}` makes new variables at "
         "every call of the forward pass: write `tf.compat.v1.keras.utils.get_or_create_layer("
         "name, lambda: ...)` around it, with a name for each layer")
-        for call, name in layers if name.startswith("keras.layers.") and name.rpartition(
-            ".")[2] not in ("DenseFeatures", "SequenceFeatures", "Input", "InputLayer")
-        and name.rpartition(".")[2].lower() not in _MERGES]
+        for call in layers_with_variables(module, names)]
+
+
+def layers_with_variables(module: cst.Module, names: Names) -> list[cst.Call]:
+    """Returns the calls that make a Keras layer outside of `get_or_create_layer`."""
+    stored = {call for store in calls_of(module, "get_or_create_layer")
+              for call in find_all(store, cst.Call)}
+    layers = [(call, names.of_tensorflow(call.func))
+              for call in find_all(module, cst.Call) if call not in stored]
+    return [call for call, path in layers for name in [path.removeprefix("keras.layers.")]
+            if name != path and name not in _OF_COLUMNS and name.lower() not in _WITHOUT_VARIABLES]
 
 
 def repeated_lookups(module: cst.Module, names: Names, callables: Callables) -> list[Problem]:

@@ -5,6 +5,7 @@
     optimizer = get_optimizer(params, rate)       # the lines of a function of the module
     train_op = build_train_op(loss, params)
     optimizer = A(rate) if c else B(rate)         # under an `if`
+    net = tf.keras.layers.Dense(8, name="a")(net) # in `get_or_create_layer("a", lambda: ...)`
 
 A function takes the place of its call if its results are in the last statements that it runs, and
 if no name in it means something else in the model_fn.
@@ -13,13 +14,14 @@ if no name in it means something else in the model_fn.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
 
 from tpu_estimator_embedding.migration.assignments import assigned, parameters
 from tpu_estimator_embedding.migration.effects import SPEC
+from tpu_estimator_embedding.migration.layer_problems import layers_with_variables
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
     Statement,
@@ -39,33 +41,63 @@ class _NotInlinedError(Exception):
     """A function has a shape that does not stand in the place of its call."""
 
 
-def rewritten(source: SourceFile) -> tuple[SourceFile, frozenset[str]]:
+def rewritten(source: SourceFile, *, with_layers: bool) -> tuple[SourceFile, frozenset[str]]:
     """Returns a module with the usual shapes rewritten, and the functions inlined.
 
     Args:
         source: the module, with explicit imports.
+        with_layers: whether the stage needs Keras layers that it finds again.
     """
     inlined = set[str]()
     for _ in range(_MOST_CALLS):
-        edit = _first_shape(source.module, Names(source.module), inlined)
+        names = Names(source.module)
+        edit = _first_shape(source.module, names, inlined) or (
+            _stored_layers(source.module, names) if with_layers else None)
         if edit is None:
             break
         source = source.edited(edit).with_distinct_nodes()
     return source, frozenset(inlined)
 
 
+def _model_fns(module: cst.Module) -> list[cst.FunctionDef]:
+    return [function for function in find_all(module, cst.FunctionDef)
+            if any(argument.keyword and argument.keyword.value == "train_op"
+                   for call in calls_of(function.body, SPEC) for argument in call.args)]
+
+
 def _first_shape(module: cst.Module, names: Names, inlined: set[str]) -> _ReplaceLine | None:
     """Rewrites the first usual shape of a module; None if there is none."""
-    for function in find_all(module, cst.FunctionDef):
-        if not any(argument.keyword and argument.keyword.value == "train_op"
-                   for call in calls_of(function.body, SPEC) for argument in call.args):
-            continue
+    for function in _model_fns(module):
         for line in find_all(function.body, cst.SimpleStatementLine):
             new = _separate_assignments(line) or _condition(line, names) or _inlined(
                 line, function, names, inlined)
             if new:
                 return _ReplaceLine(line, new)
     return None
+
+
+def _stored_layers(module: cst.Module, names: Names) -> _StoreLayers | None:
+    """Puts the Keras layers that have a name into `get_or_create_layer`; None if there are none.
+
+    A name must be of one layer, which no loop makes several times.
+    """
+    layers = {call: _name_given(call) for call in layers_with_variables(module, names)}
+    inside = {call for function in _model_fns(module) for call in find_all(function, cst.Call)}
+    repeated = {call for loop in find_all(module, cst.For, cst.While, cst.BaseComp, cst.Lambda)
+                for call in find_all(loop, cst.Call)}
+    wrapped = {inner for call in layers for inner in find_all(call, cst.Call) if inner is not call}
+    found = {call: (dotted(call.func)[0], name) for call, name in layers.items()
+             if name and call in inside - repeated - wrapped
+             and [*layers.values()].count(name) == 1
+             and dotted(call.func)[1:3] == ("keras", "layers")}
+    return _StoreLayers(found) if found else None
+
+
+def _name_given(call: cst.Call) -> str:
+    """Returns the text of the argument `name` of a layer; "" if it is computed or missing."""
+    return next((argument.value.value for argument in call.args if argument.keyword
+                 and argument.keyword.value == "name"
+                 and isinstance(argument.value, cst.SimpleString)), "")
 
 
 def _separate_assignments(line: cst.SimpleStatementLine) -> list[Statement] | None:
@@ -342,6 +374,25 @@ class _ReplaceLine(Edit):
     def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine,
                                   updated_node: cst.SimpleStatementLine) -> Any:
         return cst.FlattenSentinel(self._new) if original_node is self._line else updated_node
+
+
+class _StoreLayers(Edit):
+    """Writes `root.compat.v1.keras.utils.get_or_create_layer(name, lambda: call)` for calls."""
+
+    def __init__(self, layers: Mapping[cst.CSTNode, tuple[str, str]]) -> None:
+        super().__init__()
+        self._layers = layers
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        if original_node not in self._layers:
+            return updated_node
+        root, name = self._layers[original_node]
+        store = cst.parse_expression(
+            f"{root}.compat.v1.keras.utils.get_or_create_layer({name}, lambda: 0)")
+        assert isinstance(store, cst.Call)
+        made = store.args[1].value
+        return store.with_changes(args=[store.args[0], store.args[1].with_changes(
+            value=made.with_changes(body=updated_node))])
 
 
 class _Rename(cst.CSTTransformer):

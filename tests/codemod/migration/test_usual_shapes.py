@@ -113,6 +113,28 @@ def test_usual_shapes_are_migrated(case):
     assert "Trainer(" in text and "apply_gradients" not in text
 
 
+STORED = "tf.compat.v1.keras.utils.get_or_create_layer("
+
+
+@pytest.mark.parametrize("layers, written", [
+    ("K.Dense(4, name='a')(net)", STORED + "'a', lambda: K.Dense(4, name='a'))(net)"),
+    ("K.Dense(4, name='b')(K.Dense(4, name='a')(net))",
+     f"{STORED}'b', lambda: K.Dense(4, name='b'))("
+     f"{STORED}'a', lambda: K.Dense(4, name='a'))(net))"),
+    ("K.Bidirectional(K.LSTM(4, name='b'), name='a')(net)",
+     STORED + "'a', lambda: K.Bidirectional(K.LSTM(4, name='b'), name='a'))(net)"),
+    ("K.Flatten()(K.LeakyReLU(0.1)(net))", "K.Flatten()(K.LeakyReLU(0.1)(net))"),
+    ("K.Dense(4)(net)", None), ("K.Dense(4, name=FLAGS.name)(net)", None),
+    ("K.Dense(4, name='a')(K.Dense(4, name='a')(net))", None),
+    ("sum([K.Dense(4, name='a')(net) for one in range(2)])", None)])
+def test_keras_layers_with_a_name_are_found_again(layers, written):
+    layers, written = (one and one.replace("K.", "tf.keras.layers.") for one in (layers, written))
+    program = PROGRAM.replace("    logits =", f"    net = {layers}\n    logits =")
+    text, findings = migrated(program)
+    assert ("TEE402" in {one.code for one in findings}) == (written is None)
+    assert f"    net = {written or layers}\n" in text
+
+
 def test_gradients_may_be_changed_under_a_variable_of_the_mode():
     inside = "        if is_training:\n" + textwrap.indent(CLIPPED, "    ")
     begin = "    is_training = mode == tf.estimator.ModeKeys.TRAIN\n"

@@ -51,7 +51,9 @@ CASES = {
          "            (tf.clip_by_value(g * 0.5, -0.01, 0.01), v) for g, v in\n"
          "                 optimizer.compute_gradients(loss, tf.trainable_variables())]\n"
          "        train_op = optimizer.apply_gradients(pairs, step)\n")],
-    "two lists, a class, a collection": [
+    "two lists, a class, a collection, a Keras layer": [
+        ("    net = tf.concat", "    net = tf.keras.layers.Dense(4, name='own', "
+         "kernel_initializer=tf.constant_initializer(0.2))(net)\n    net = tf.concat"),
         ("def model_fn", "class Tower(object):\n    def __init__(self, units):\n"
          "        self.units = units\n\n    def __call__(self, net):\n"
          "        self.out = tf.layers.dense(\n            net, self.units, "

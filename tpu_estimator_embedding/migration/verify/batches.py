@@ -44,7 +44,9 @@ class RecordedBatches:
         return cls(*pickle.loads(path.read_bytes()))
 
     def fit(self, specs: Sequence[object]) -> bool:
-        """Returns whether the first batch has these dtypes and compatible shapes."""
+        """Returns whether the first batch, if any, has these dtypes and compatible shapes."""
+        if not self.elements:
+            return True
         batch = self.elements[0]
         return len(specs) == len(batch) and all(
             isinstance(spec, tf.TensorSpec) and spec.shape.is_compatible_with(array.shape)
