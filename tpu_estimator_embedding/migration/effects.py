@@ -75,6 +75,9 @@ def other_effect(name: str) -> str | None:
     return None
 
 
+_OF_BATCH = ("features", "labels", "mode")  # parameters of a model_fn, new in every call
+
+
 def _code_of(effect: str) -> str:
     return "TEE412" if effect in known_effects.NO_EFFECT else "TEE409"
 
@@ -119,7 +122,8 @@ class Effects(cst.CSTVisitor):
             self._defaults(called)
             called.body.visit(self)
         self._activity_regularizers()
-        made = MadeObjects(self._names, self.called, ("params", "config"))
+        longer_lived = [name for name in parameters(function) if name not in _OF_BATCH]
+        made = MadeObjects(self._names, self.called, longer_lived)
         self.problems += [problem for changer, changed, problem in self._changes
                           if not made.have(changed, changer, problem.node)]
         return list(dict.fromkeys(self.problems))

@@ -216,11 +216,15 @@ class _Follower:
                 ifs=[], inner_for_in=None))
         if not isinstance(node, cst.ListComp) or not matchers.matches(node, pattern):
             return False
-        second, pairs = [*names_of_target(node.for_in.target)][1], node.for_in.iter
-        if isinstance(pairs, cst.Name):
-            line = self._binding(pairs)
-            pairs = _value(line) if line else None
-        return second.deep_equals(node.elt) and pairs is origin
+        second = [*names_of_target(node.for_in.target)][1]
+        return second.deep_equals(node.elt) and self._value_of(node.for_in.iter) is origin
+
+    def _value_of(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """Returns an expression; if it is a variable, what that is assigned once."""
+        if not isinstance(node, cst.Name):
+            return node
+        line = self._binding(node)
+        return _value(line) if line else None
 
     def _binding(self, name: cst.Name, after: cst.Call | None = None) -> Line | None:
         """Returns the line that assigns a variable; None if several may have.
@@ -244,10 +248,7 @@ class _Follower:
     def _pairs_of(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
         """Returns x of `zip(*x)`; if x is a variable that is assigned once, its value."""
         pairs = _zip_of(node)
-        if not isinstance(pairs, cst.Name):
-            return pairs
-        line = self._binding(pairs)
-        return _value(line) if line else None
+        return self._value_of(pairs) if pairs is not None else None
 
     def _replacements(self, searched: Sequence[cst.CSTNode],
                       origin: cst.Call) -> Iterator[tuple[cst.CSTNode, str]]:

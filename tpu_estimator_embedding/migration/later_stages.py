@@ -281,7 +281,7 @@ class _Attempt:
         except NotSplitError as error:
             writer.report_all(error.problems)
             return
-        [self.model] = [one.split for _, one in self._written.values() if one.split] or [None]
+        self.model = next((one.split for _, one in self._written.values() if one.split), None)
 
     def results(self, kept_by: Sequence[str] = ()) -> dict[str, Rewritten]:
         """Returns path -> what became of each module.
@@ -313,7 +313,7 @@ class _Attempt:
             if self._has_usual_shapes:
                 before = source
                 source, inlined = usual_shapes.rewritten(
-                    before, with_layers=self._stage in TRAINERS)
+                    before, module.elsewhere, with_layers=self._stage in TRAINERS)
                 self.is_changed |= source is not before
                 self.is_inlined |= bool(inlined)
             self._written[path] = module, self._make(

@@ -5,6 +5,7 @@
     optimizer = get_optimizer(params, rate)       # the lines of a function of the module
     train_op = build_train_op(loss, params)
     optimizer = A(rate) if c else B(rate)         # under an `if`
+    model_fn_builder(rate)                        # see `built_model_fn`
     net = tf.keras.layers.Dense(8, name="a")(net) # in `get_or_create_layer("a", lambda: ...)`
 
 A function takes the place of its call if its results are in the last statements that it runs, and
@@ -14,11 +15,12 @@ if no name in it means something else in the model_fn.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import libcst as cst
 
+from tpu_estimator_embedding.migration import built_model_fn
 from tpu_estimator_embedding.migration.assignments import assigned, parameters
 from tpu_estimator_embedding.migration.effects import SPEC
 from tpu_estimator_embedding.migration.layer_problems import layers_with_variables
@@ -41,18 +43,22 @@ class _NotInlinedError(Exception):
     """A function has a shape that does not stand in the place of its call."""
 
 
-def rewritten(source: SourceFile, *, with_layers: bool) -> tuple[SourceFile, frozenset[str]]:
+def rewritten(source: SourceFile, elsewhere: Set[str], *, with_layers: bool
+              ) -> tuple[SourceFile, frozenset[str]]:
     """Returns a module with the usual shapes rewritten, and the functions inlined.
 
     Args:
         source: the module, with explicit imports.
+        elsewhere: names that other modules read of it, as `quick_scan.read_by` returns them.
         with_layers: whether the stage needs Keras layers that it finds again.
     """
     inlined = set[str]()
     for _ in range(_MOST_CALLS):
         names = Names(source.module)
-        edit = _first_shape(source.module, names, inlined) or (
-            _stored_layers(source.module, names) if with_layers else None)
+        module = source.module
+        edit = built_model_fn.partial_of(module, names, _model_fns(module), elsewhere) or (
+            _first_shape(module, names, inlined)) or (
+                _stored_layers(module, names) if with_layers else None)
         if edit is None:
             break
         source = source.edited(edit).with_distinct_nodes()
@@ -83,13 +89,14 @@ def _stored_layers(module: cst.Module, names: Names) -> _StoreLayers | None:
     """
     layers = {call: _name_given(call) for call in layers_with_variables(module, names)}
     inside = {call for function in _model_fns(module) for call in find_all(function, cst.Call)}
-    repeated = {call for loop in find_all(module, cst.For, cst.While, cst.BaseComp, cst.Lambda)
-                for call in find_all(loop, cst.Call)}
+    loops: list[cst.CSTNode] = find_all(module, cst.For, cst.While, cst.ListComp, cst.SetComp,
+                                        cst.DictComp, cst.GeneratorExp, cst.Lambda)
+    repeated = {call for loop in loops for call in find_all(loop, cst.Call)}
     wrapped = {inner for call in layers for inner in find_all(call, cst.Call) if inner is not call}
-    found = {call: (dotted(call.func)[0], name) for call, name in layers.items()
-             if name and call in inside - repeated - wrapped
-             and [*layers.values()].count(name) == 1
-             and dotted(call.func)[1:3] == ("keras", "layers")}
+    found: dict[cst.CSTNode, tuple[str, str]] = {
+        call: (dotted(call.func)[0], name) for call, name in layers.items()
+        if name and call in inside - repeated - wrapped and [*layers.values()].count(name) == 1
+        and dotted(call.func)[1:3] == ("keras", "layers")}
     return _StoreLayers(found) if found else None
 
 

@@ -3,6 +3,7 @@
 
 import pathlib
 import sys
+import textwrap
 import types
 
 import numpy as np
@@ -67,6 +68,12 @@ CASES = {
          "    grads = [tf.clip_by_value(g, -0.01, 0.01) for g, _ in pairs]\n"
          "    variables = [v for _, v in pairs]\n"
          "    train_op = optimizer.apply_gradients(zip(grads, variables), step)\n")],
+    "builder, helper": [
+        (MODEL_FN, "def builder(base, name):\n" + textwrap.indent(MODEL_FN.replace(
+            "decay(0.1", "decay(base").replace(
+                OPTIMIZER, "    optimizer = get_optimizer(name, rate)\n"), "    ")
+         + "    return model_fn\n"),
+        ("    estimator = ", "    model_fn = builder(base=0.2, name='adam')\n    estimator = ")],
     "train_op of a helper": [
         (TRAINED, "    train_op = get_train_op(loss, params)\n"), NORMALIZED, PARAMS],
 }

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrites a function that makes a model_fn, as BERT's programs have it, with functools.partial.
+
+    def model_fn_builder(rate):                       def model_fn(features, labels, mode, params,
+        def model_fn(features, labels, mode, params):              rate):
+            ...                                           ...
+        return model_fn
+
+    model_fn_builder(0.1)                             functools.partial(model_fn, rate=0.1)
+
+The functions of a training step can then have the parameters that they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+import libcst as cst
+from libcst import matchers
+
+from tpu_estimator_embedding.migration.assignments import assigned, parameters
+from tpu_estimator_embedding.migration.names import Names
+from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.source_file import Edit
+
+_DOCSTRING = matchers.SimpleStatementLine([matchers.Expr(
+    matchers.SimpleString() | matchers.ConcatenatedString())])
+_COMMA = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+
+
+def partial_of(module: cst.Module, names: Names, model_fns: Iterable[cst.FunctionDef],
+               elsewhere: Set[str]) -> Edit | None:
+    """Returns what rewrites the first such function that is called once; None without one.
+
+    Args:
+        module: the module.
+        names: its names.
+        model_fns: the functions that return a TPUEstimatorSpec.
+        elsewhere: names that other modules read of it, as `quick_scan.read_by` returns them.
+    """
+    for builder in module.body:
+        if not isinstance(builder, cst.FunctionDef):
+            continue
+        model_fn, name = _only_function(builder), builder.name.value
+        calls = [call for call in find_all(module, cst.Call) if dotted(call.func) == (name,)]
+        if model_fn not in [*model_fns] or len(calls) != 1 or elsewhere & {"*", name}:
+            continue
+        assert model_fn is not None
+        if {use.root for use in names.uses(name)} != {builder.name, calls[0].func}:
+            continue
+        given = _given(builder, model_fn, calls[0])
+        if given is not None:
+            return _ToPartial(builder, _without_builder(builder, model_fn, given, module), calls[0],
+                              given, has_import=names.paths_at_top("functools") == ["functools"])
+    return None
+
+
+def _only_function(builder: cst.FunctionDef) -> cst.FunctionDef | None:
+    """Returns the function that another one only defines and returns."""
+    body = [one for one in builder.body.body if not matchers.matches(one, _DOCSTRING)]
+    if len(body) != 2 or not isinstance(body[0], cst.FunctionDef):
+        return None
+    returned = matchers.SimpleStatementLine([matchers.Return(matchers.Name(body[0].name.value))])
+    return body[0] if matchers.matches(body[1], returned) else None
+
+
+def _given(builder: cst.FunctionDef, model_fn: cst.FunctionDef,
+           call: cst.Call) -> dict[str, cst.Arg] | None:
+    """Returns parameter -> argument of the call; None if a parameter would not be the same."""
+    own = [one.name.value for one in builder.params.params]
+    has_others = any(
+        function.decorators or function.asynchronous or function.params.star_kwarg
+        or not isinstance(function.params.star_arg, cst.MaybeSentinel)
+        or len(function.params.params) != len(parameters(function))
+        for function in (builder, model_fn))
+    if has_others or {*own} & {*assigned(model_fn), *parameters(model_fn)} or any(
+            one.default for one in model_fn.params.params) or find_all(model_fn, cst.Nonlocal):
+        return None
+    given: dict[str, cst.Arg] = {}
+    for index, argument in enumerate(call.args):
+        name = argument.keyword.value if argument.keyword else own[index:index + 1] and own[index]
+        if argument.star or not name or name in given or name not in own:
+            return None
+        given[name] = argument
+    needed = {one.name.value for one in builder.params.params if one.default is None}
+    return given if needed <= given.keys() else None
+
+
+def _without_builder(builder: cst.FunctionDef, model_fn: cst.FunctionDef,
+                     given: dict[str, cst.Arg], module: cst.Module) -> cst.FunctionDef:
+    """Returns the model_fn with the parameters of its builder, under a name that is free."""
+    outside = {name.value for statement in module.body if statement is not builder
+               for name in find_all(statement, cst.Name)}
+    name = model_fn.name.value
+    while name in outside:
+        name = f"own_{name}"
+    own = sorted((one.with_changes(default=None, equal=cst.MaybeSentinel.DEFAULT)
+                  if one.name.value in given else one for one in builder.params.params),
+                 key=lambda one: one.default is not None)
+    first = [*model_fn.params.params]
+    if first and own:
+        first[-1] = first[-1].with_changes(comma=_COMMA)
+    return model_fn.with_changes(
+        name=cst.Name(name), leading_lines=builder.leading_lines,
+        lines_after_decorators=builder.lines_after_decorators,
+        params=model_fn.params.with_changes(params=[*first, *own]))
+
+
+class _ToPartial(Edit):
+    """Puts a model_fn in the place of its builder, and functools.partial in that of its call."""
+
+    def __init__(self, builder: cst.FunctionDef, model_fn: cst.FunctionDef, call: cst.Call,
+                 given: dict[str, cst.Arg], *, has_import: bool) -> None:
+        super().__init__()
+        self._builder, self._model_fn, self._call = builder, model_fn, call
+        self._keywords = {argument: name for name, argument in given.items()}
+        self._has_import = has_import
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef,
+                          updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        return self._model_fn if original_node is self._builder else updated_node
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if original_node is not self._call:
+            return updated_node
+        keywords = [new.with_changes(
+            keyword=cst.Name(self._keywords[old]),
+            equal=old.equal if old.keyword else cst.AssignEqual(
+                cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
+            for old, new in zip(original_node.args, updated_node.args, strict=True)]
+        function = cst.Arg(cst.Name(self._model_fn.name.value), comma=_COMMA if keywords else
+                           cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(
+            func=cst.parse_expression("functools.partial"), args=[function, *keywords])
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        if self._has_import:
+            return updated_node
+        place = next((index for index, statement in enumerate(original_node.body)
+                      if matchers.matches(statement, matchers.SimpleStatementLine(
+                          [matchers.Import() | matchers.ImportFrom()]))
+                      and "__future__" not in original_node.code_for_node(statement)), 0)
+        first = updated_node.body[place]
+        added = cst.parse_statement("import functools")
+        body = [*updated_node.body[:place], added.with_changes(leading_lines=first.leading_lines),
+                first.with_changes(leading_lines=[]), *updated_node.body[place + 1:]]
+        return updated_node.with_changes(body=body)
