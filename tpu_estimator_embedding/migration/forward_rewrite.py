@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import libcst as cst
 
@@ -38,14 +39,25 @@ class ForwardRewrite(cst.CSTTransformer):
         functions: function -> the texts of the statements that replace it.
         before: statement -> the texts of statements to put above it.
         callables: of the program.
+        marks: statement -> the comments to put above it.
     """
 
     def __init__(self, calls: dict[cst.Call, str], functions: dict[cst.FunctionDef, list[str]],
-                 before: dict[cst.CSTNode, list[str]], callables: Callables) -> None:
+                 before: dict[cst.CSTNode, list[str]], callables: Callables,
+                 marks: Mapping[cst.CSTNode, list[str]]) -> None:
         super().__init__()
+        self._marks = marks
         self._callables = callables
         self._calls, self._functions, self._before = calls, functions, before
         self._in_class = False
+
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> Any:
+        """Changes a node, and puts the marks of a statement above it."""
+        new: Any = super().on_leave(original_node, updated_node)
+        if original_node not in self._marks or not hasattr(new, "leading_lines"):
+            return new
+        marks = [cst.EmptyLine(comment=cst.Comment(text)) for text in self._marks[original_node]]
+        return new.with_changes(leading_lines=[*new.leading_lines, *marks])
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         if original_node in self._calls:
@@ -115,7 +127,7 @@ def _statements(texts: list[str], callables: Callables, blank: int = 2) -> list[
     statements: list[Statement] = []
     for text in texts:
         parsed = cst.parse_module(text)
-        found = list(parsed.visit(ForwardRewrite({}, {}, {}, callables)).body)
+        found = list(parsed.visit(ForwardRewrite({}, {}, {}, callables, {})).body)
         above = [*parsed.header, *found[0].leading_lines]
         first = next((index for index, line in enumerate(above) if line.comment), len(above))
         found[0] = found[0].with_changes(leading_lines=[

@@ -153,11 +153,14 @@ class Writer:
         self._names = Names(source.module)
         self._callables = callables_of(source.module, self._names)
         self.findings: list[Finding] = []
+        self._manual: dict[cst.CSTNode, str] = {}  # node -> the comment that marks it
         self.split: SplitModel | None = None
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
         """Adds a finding about a node."""
         self.findings.append(self._source.finding(node, code, message))
+        if code == "TEE404":
+            self._manual[node] = f"# Manual step TEE404: {message}."
 
     def report_all(self, problems: Iterable[Problem]) -> None:
         """Adds findings about nodes."""
@@ -323,7 +326,8 @@ class Writer:
         """
         module = self._source.module
         body = unused_configs.without_unused(
-            module.visit(ForwardRewrite(calls, functions, before, self._callables)), module,
+            module.visit(ForwardRewrite(calls, functions, before, self._callables,
+                                        self._marks())), module,
             self._elsewhere, moved, self._inlined)
         self._check_not_hidden(body)
         written = unused_configs.with_imports(body, imports, self._elsewhere)
@@ -332,6 +336,18 @@ class Writer:
             raise NotSplitError(f"its training step needs {sorted(missing)}, which it would not "
                                 "have outside of the model_fn", place)
         return written.bytes
+
+    def _marks(self) -> dict[cst.CSTNode, list[str]]:
+        """Returns statement -> the comments that mark manual steps in it."""
+        marks: dict[cst.CSTNode, list[str]] = {}
+        statements: list[cst.CSTNode] = find_all(
+            self._source.module, cst.SimpleStatementLine, cst.For, cst.While, cst.If, cst.With,
+            cst.FunctionDef, cst.ClassDef)
+        for node, comment in self._manual.items():
+            around = [one for one in statements if holds(one, node)]
+            if around:  # the last one is the innermost
+                marks.setdefault(around[-1], []).append(comment)
+        return marks
 
     def _forward(self, parts: Parts, function: cst.FunctionDef) -> str:
         """Returns the text that replaces the model_fn."""
@@ -486,8 +502,8 @@ class Writer:
         code = self._source.module.code_for_node
         made = self._optimizer(parts)
         self._check_free(parts, given.function)
-        marks = "".join(f"# Manual step TEE404: {finding.message}.\n" for finding in self.findings
-                        if finding.code == "TEE404")
+        marks = "".join(f"{comment}\n" for node, comment in self._manual.items()
+                        if holds(given.function, node))
         of_rate = given.parameters(RATE_PARAMETERS, parts.rate.own_parameters)
         of_optimizer = given.parameters(OPTIMIZER_PARAMETERS, parts.optimizer.own_parameters)
         return [

@@ -182,7 +182,11 @@ def test_manual_steps_are_marked(old, new, what):
     assert old in PROGRAM
     text, found = migrated(PROGRAM.replace(old, new))
     assert "TEE404" in codes_of(found)
-    assert "# Manual step TEE404: " in text
+    lines = text.splitlines()
+    *_, mark = [index for index, line in enumerate(lines) if "# Manual step TEE404: " in line]
+    is_of_model_fn = "train_op" in old
+    assert is_of_model_fn == lines[mark + 1].startswith("def dense_learning_rate(")
+    assert is_of_model_fn or lines[mark + 1].startswith("    ")
     assert any(what in finding.message for finding in found)
 
 
