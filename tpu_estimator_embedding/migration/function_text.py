@@ -252,7 +252,7 @@ def _names_of_head(source: str) -> list[str]:
     return [node.id for part in head for node in ast.walk(part) if isinstance(node, ast.Name)]
 
 
-# Class of Keras's initializers_v1 -> name below `tf.compat.v1.keras.initializers`, where it differs.
+# Class of Keras's initializers_v1 -> name in `tf.compat.v1.keras.initializers`, if it differs.
 _V1_KERAS_NAMES = {"HeNormal": "he_normal", "HeUniform": "he_uniform",
                    "LecunNormal": "lecun_normal", "LecunUniform": "lecun_uniform"}
 # Class of tensorflow.python.ops.init_ops -> name below `tf.compat.v1`.
