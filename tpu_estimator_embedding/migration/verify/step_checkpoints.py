@@ -17,7 +17,8 @@ from tpu_estimator_embedding.ops.graph_walk import ops_run_by
 from tpu_estimator_embedding.runtime.interception import estimators_intercepted
 from tpu_estimator_embedding.types import Tensor
 
-_INPUTS = ("Iterator", "IteratorV2", "Dataset")  # draws of the input are in the recorded batches
+# Ends of the types of ops with seeds that draw nothing in a step: batches are recorded.
+_NOT_DRAWING = ("Iterator", "IteratorV2", "Dataset", "ComputeAccidentalHits")
 
 
 @dataclasses.dataclass
@@ -142,7 +143,7 @@ def drawing_ops(graph: tf.Graph, fetches: Iterable[Tensor | tf.Operation]) -> tu
     functions = FunctionCopies(graph.as_graph_def().library.function, "", 0)
     return tuple(sorted(
         op.name for op in ops_run_by(map(graph.as_graph_element, fetches))
-        if not op.type.endswith(_INPUTS) and (
+        if not op.type.endswith(_NOT_DRAWING) and (
             op_kinds.is_random(op.node_def) or functions.is_random(op.node_def))))
 
 
