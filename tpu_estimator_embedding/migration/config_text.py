@@ -89,7 +89,8 @@ class ConfigWriter:
         """Returns why the module has a value instead of an expression."""
         if source.value is None:
             return "only the program can compute it"
-        if (source.argument, source.value) not in self._sources:
+        if isinstance(source.value, (int, float)) and (
+                source.argument, source.value) not in self._sources:
             return "another expression may give the same value, or one that is not known"
         return f"{FILE_NAME} cannot have this expression for it"
 

@@ -14,6 +14,7 @@ import builtins
 import dataclasses
 import functools
 import importlib.util
+import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -191,7 +192,7 @@ def expressions(sources: Iterable[Source]) -> dict[tuple[str, object], Source]:
         by_argument.setdefault(source.argument, []).append(source)
     found: dict[tuple[str, object], Source] = {}
     for argument, given in by_argument.items():
-        if all(source.value is not None for source in given):
+        if all(isinstance(source.value, numbers.Real) for source in given):
             for source in given:
                 same = {one.meaning for one in given if one.value == source.value}
                 if not source.is_fixed and same == {source.meaning} and isinstance(

@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import re
 import textwrap
+import types
 
 import pytest
 from absl import flags
@@ -20,6 +21,7 @@ from tpu_estimator_embedding.migration.captured_file import written
 from tpu_estimator_embedding.migration.value_sources import ProgramModule, sources_of
 
 PROGRAM = '''
+import settings
 FLAGS = flags.FLAGS
 ROWS = 1000
 OTHER = ROWS // 10
@@ -38,10 +40,12 @@ def flag_values():
 
 
 def with_sources(program, values, parameters=None):
-    names = {"FLAGS": values, "ROWS": 1000, "OTHER": 100}
+    names = {"FLAGS": values, "ROWS": 1000, "OTHER": 100,
+             "settings": types.SimpleNamespace(LIMITS=[values.rate])}
     return dataclasses.replace(captured(parameters or AdagradParameters(0.1)),
-                               sources=tuple(sources_of(
-                                   [ProgramModule("train.py", "__main__", program, names)])))
+                               sources=tuple(sources_of([
+                                   ProgramModule("train.py", "__main__", program, names),
+                                   ProgramModule("settings.py", "settings", "", {"LIMITS": []})])))
 
 
 def test_expression_of_flags_is_written_and_followed(values, monkeypatch, tmp_path):
@@ -92,6 +96,7 @@ def test_default_of_other_parameters_may_be_the_value(other, values):
     ("FLAGS.rate * 0.5", "**given", "**=given"),
     ("TableConfig(ROWS", "TableConfig(rows_of()", "vocabulary_size=rows_of()"),
     ("spec = ", "def make(size):\n  return TableConfig(size, 8)\nspec = ", "vocabulary_size=size"),
+    ("FLAGS.rate * 0.5", "0.1, limits=settings.LIMITS", "limits=settings.LIMITS"),  # a list
     # Another table has the same value, which may not come from the flag.
     ("spec = ", "other = AdagradParameters(0.1)\nspec = ", "learning_rate=FLAGS.rate * 0.5"),
 ])
