@@ -13,7 +13,7 @@ from tpu_estimator_embedding.migration.function_text import (
     Texts,
 )
 from tpu_estimator_embedding.migration.report import Finding
-from tpu_estimator_embedding.migration.value_sources import expressions
+from tpu_estimator_embedding.migration.value_sources import Source, expressions
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 
@@ -80,9 +80,19 @@ class ConfigWriter:
     def values_of_one_run(self) -> list[Finding]:
         """Returns findings, at lines of the program, about values that are fixed in the text."""
         return [Finding(source.path, source.line, 0, "TEE307",
-                        f"`{source.argument}={source.text}` is no longer followed")
+                        f"`{source.argument}={source.text}` is no longer followed: "
+                        f"{self._reason(source)}")
                 for source in self._captured.sources
                 if not source.is_fixed and source.meaning not in self._used]
+
+    def _reason(self, source: Source) -> str:
+        """Returns why the module has a value instead of an expression."""
+        if source.value is None:
+            return "only the program can compute it"
+        if isinstance(source.value, (int, float)) and (
+                source.argument, source.value) not in self._sources:
+            return "another expression may give the same value, or one that is not known"
+        return f"{FILE_NAME} cannot have this expression for it"
 
     def _value(self, argument: str, value: object) -> str:
         """Returns the expression that gave an argument its value in every run, or the value."""
@@ -188,16 +198,14 @@ class ConfigWriter:
             return "None"
         defaults = {field.name: field.default for field in
                     dataclasses.fields(getattr(mid_level, _CLASSES[rule]))}
-        given = {**self._rule_arguments(rule, optimizer), **_shared_arguments(optimizer)}
+        given = {field.name: getattr(optimizer.rule, field.name)
+                 for field in dataclasses.fields(optimizer.rule)}
         parts = [f"learning_rate={self._rate(table.name, optimizer)}"]
-        parts += [f"{name}={value!r}" for name, value in given.items()
-                  if value != defaults[name] or name == "epsilon"]
+        for argument, value in {**given, **_shared_arguments(optimizer)}.items():
+            name, text = _ARGUMENTS.get((rule, argument), argument), self._value(argument, value)
+            if text != repr(value) or value != defaults[name] or name == "epsilon":
+                parts.append(f"{name}={text}")
         return f"mid_level.{_CLASSES[rule]}({', '.join(parts)})"
-
-    def _rule_arguments(self, rule: str, optimizer: RowOptimizer) -> dict[str, object]:
-        return {_ARGUMENTS.get((rule, field.name), field.name):
-                getattr(optimizer.rule, field.name)
-                for field in dataclasses.fields(optimizer.rule)}
 
     def _rate(self, table: str, optimizer: RowOptimizer) -> str:
         if not callable(optimizer.learning_rate):

@@ -252,6 +252,9 @@ def _names_of_head(source: str) -> list[str]:
     return [node.id for part in head for node in ast.walk(part) if isinstance(node, ast.Name)]
 
 
+# Class of Keras's initializers_v1 -> name in `tf.compat.v1.keras.initializers`, if it differs.
+_V1_KERAS_NAMES = {"HeNormal": "he_normal", "HeUniform": "he_uniform",
+                   "LecunNormal": "lecun_normal", "LecunUniform": "lecun_uniform"}
 # Class of tensorflow.python.ops.init_ops -> name below `tf.compat.v1`.
 _V1_NAMES = {
     "Constant": "constant_initializer", "GlorotNormal": "glorot_normal_initializer",
@@ -281,6 +284,9 @@ def _initializer(initializer: Any) -> str:
     module, name = type(initializer).__module__, type(initializer).__name__
     if module == "tensorflow.python.ops.init_ops" and name in _V1_NAMES:
         return f"tf.compat.v1.{_V1_NAMES[name]}({_arguments(config)})"
+    if module.endswith(".initializers_v1"):  # which draws other numbers than that of TF2
+        name = _V1_KERAS_NAMES.get(name, name)
+        return f"tf.compat.v1.keras.initializers.{name}({_arguments(config)})"
     if module.split(".")[0] in ("tf_keras", "keras"):
         return f"tf.compat.v2.keras.initializers.{name}({_arguments(config)})"
     raise NoTextError(f"it is of the program's own class {name}")

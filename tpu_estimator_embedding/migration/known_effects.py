@@ -20,6 +20,7 @@ PURE = frozenset(f"{namespace}.{name}".lstrip(".") for namespace, names in _TABL
                  for name in names.split())
 MAKES_A_TENSOR = frozenset(_words("makes_a_tensor"))
 RANDOM: dict[str, str] = _TABLE["random"]
+_DRAWS = frozenset(_words("draws"))
 PURE_MODULES, NOT_PURE = _words("pure_modules"), _words("not_pure")
 BUILTINS = frozenset(_words("builtins"))
 CHANGING_METHODS = frozenset(_words("changing_methods"))
@@ -41,4 +42,6 @@ OTHER_EFFECTS: dict[str, str] = {
 def is_random(name: str) -> bool:
     """Whether a function or a layer draws random numbers when it is called."""
     last = name.rpartition(".")[2].lower()
-    return RANDOM.get(name, name).startswith("random.") or last.endswith(("dropout", "noise"))
+    return "initializer" not in name and (
+        name in _DRAWS or RANDOM.get(name, name).startswith("random.")
+        or last.startswith("random") or last.endswith(("dropout", "noise", "candidate_sampler")))

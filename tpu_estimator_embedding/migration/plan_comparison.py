@@ -14,7 +14,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.mid_level.config.structure import named_tables
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
-from tpu_estimator_embedding.migration.verify.plan_values import values_at_steps
+from tpu_estimator_embedding.migration.verify.plan_values import initializer_text, values_at_steps
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.patches import patch
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
@@ -166,7 +166,8 @@ def _multiples(multiplier: Callable[[Tensor], Tensor] | None) -> list[float]:
 def _is_same_initializer(table: TablePlan, new: Any) -> bool:
     old: Any = table.initializer
     if hasattr(old, "get_config") or hasattr(new, "get_config"):
-        return type(old) is type(new) and bool(old.get_config() == new.get_config())
+        return hasattr(old, "get_config") and hasattr(new, "get_config") and (
+            initializer_text(old) == initializer_text(new))
     shape = [min(table.vocabulary_size, _ROWS_COMPARED), table.dimension]
     return _initial_values(old, shape) == _initial_values(new, shape)
 

@@ -14,12 +14,14 @@ import builtins
 import dataclasses
 import functools
 import importlib.util
+import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import libcst as cst
 
+from tpu_estimator_embedding.config import optimization_parameters
 from tpu_estimator_embedding.migration.assignments import names_of_target
 from tpu_estimator_embedding.migration.function_text import is_flags
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
@@ -29,6 +31,7 @@ from tpu_estimator_embedding.migration.node_search import (
     calls_of,
     dotted,
     find_all,
+    last_word,
     module_of,
     node_target,
 )
@@ -56,7 +59,6 @@ _NUMERIC = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "round")
 _READING = (cst.BaseNumber, cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis, cst.Name,
             cst.Attribute, cst.Subscript, cst.Tuple, cst.List, cst.UnaryOperation,
             cst.BinaryOperation, cst.BooleanOperation, cst.Comparison, cst.IfExp)
-WRITTEN = ("vocabulary_size", "dimension", "max_sequence_length", "learning_rate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,9 +178,8 @@ def sources_of(modules: Sequence[ProgramModule]) -> list[Source]:
         modules: all of the program.
     """
     program = _Program(modules)
-    return [program.source(name, argument, module)
-            for module in modules for call in find_all(module.tree, cst.Call)
-            for name, argument in _arguments(call)]
+    return [source for module in modules for call in find_all(module.tree, cst.Call)
+            for source in program.sources_of_call(call, module)]
 
 
 def expressions(sources: Iterable[Source]) -> dict[tuple[str, object], Source]:
@@ -191,7 +192,7 @@ def expressions(sources: Iterable[Source]) -> dict[tuple[str, object], Source]:
         by_argument.setdefault(source.argument, []).append(source)
     found: dict[tuple[str, object], Source] = {}
     for argument, given in by_argument.items():
-        if argument in WRITTEN and all(source.value is not None for source in given):
+        if all(isinstance(source.value, numbers.Real) for source in given):
             for source in given:
                 same = {one.meaning for one in given if one.value == source.value}
                 if not source.is_fixed and same == {source.meaning} and isinstance(
@@ -200,10 +201,17 @@ def expressions(sources: Iterable[Source]) -> dict[tuple[str, object], Source]:
     return found
 
 
+def _defaults(call: cst.Call) -> dict[str, object]:
+    """Returns argument -> default, in order, of a class of parameters that is called."""
+    made = getattr(optimization_parameters, last_word(call.func), None)
+    return {field.name: field.default for field in dataclasses.fields(made)
+            } if dataclasses.is_dataclass(made) else {}
+
+
 def _arguments(call: cst.Call) -> Iterator[tuple[str, cst.Arg]]:
-    name = call.func.attr.value if isinstance(call.func, cst.Attribute) else _word(call.func)
+    name = last_word(call.func)
     if name.endswith("Parameters"):
-        order: tuple[str, ...] = ("learning_rate", "initial_accumulator")
+        order = tuple(_defaults(call)) or ("learning_rate",)
     elif name in _ARGUMENTS:
         order = _ARGUMENTS[name]
     else:
@@ -250,7 +258,22 @@ class _Program:
         for module in modules:
             self._note_changes(module)
 
-    def source(self, name: str, argument: cst.Arg, module: ProgramModule) -> Source:
+    def sources_of_call(self, call: cst.Call, module: ProgramModule) -> list[Source]:
+        """Returns the records of what a call gives a constructor, and of what it leaves out."""
+        found = [self._source(name, argument, module) for name, argument in _arguments(call)]
+        if not (defaults := _defaults(call)):
+            return found
+        assert module.source is not None
+        line, given = module.source.start(call).line, {source.argument for source in found}
+        if any(argument.star for argument in call.args):  # which may give any argument
+            defaults = dict.fromkeys(defaults)
+        else:
+            defaults = {name: default for name, default in defaults.items()
+                        if isinstance(default, (int, float))}
+        return found + [Source(name, repr(default), line, module.path, default, is_fixed=True)
+                        for name, default in defaults.items() if name not in given]
+
+    def _source(self, name: str, argument: cst.Arg, module: ProgramModule) -> Source:
         """Returns the record of the expression that is given for an argument in a module."""
         assert module.source is not None
         node, tree = argument.value, module.tree

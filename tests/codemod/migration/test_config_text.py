@@ -18,9 +18,10 @@ from tpu_estimator_embedding.config.optimization_parameters import (
 )
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.config.to_plan import to_plan
-from tpu_estimator_embedding.migration import plan_comparison
+from tpu_estimator_embedding.migration import function_text, plan_comparison
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.migration.captured_file import written
+from tpu_estimator_embedding.migration.verify import plan_values
 
 PARAMETERS = {
     "adagrad": AdagradParameters(0.1, initial_accumulator=0.2, clip_gradient_max=2.0),
@@ -40,8 +41,10 @@ INITIALIZERS = [
     tf.compat.v1.truncated_normal_initializer(stddev=0.1), tf.compat.v1.zeros_initializer(),
     tf.compat.v1.constant_initializer(2.0), tf.compat.v1.random_uniform_initializer(-1, 1, seed=3),
     tf.compat.v1.variance_scaling_initializer(mode="fan_out"),
-    tf.compat.v1.glorot_uniform_initializer(), tf.keras.initializers.RandomNormal(0.0, 0.3),
-    tf.keras.initializers.GlorotNormal(seed=2)]
+    tf.compat.v1.glorot_uniform_initializer(), tf.keras.initializers.RandomNormal(0.0, 0.3, 1),
+    tf.keras.initializers.GlorotNormal(seed=2),
+    tf.compat.v1.keras.initializers.RandomNormal(stddev=0.05, seed=5),
+    tf.compat.v1.keras.initializers.he_normal(seed=5), tf.compat.v1.keras.initializers.Zeros()]
 
 
 def rate(step):
@@ -88,10 +91,39 @@ def test_optimizer_is_equal(name):
     assert "mid_level." in text
 
 
+def texts_of_modules(initializer):
+    """Returns what modules have in place of an initializer, which draws the same in each."""
+    text = function_text.Texts().expression(initializer)
+    assert plan_comparison._initial_values(initializer, [3, 4]) == (
+        plan_comparison._initial_values(eval(text), [3, 4]))
+    return text
+
+
 @pytest.mark.parametrize("initializer", INITIALIZERS, ids=lambda one: type(one).__name__)
 def test_initializer_is_equal(initializer):
     table = TableConfig(1000, 8, initializer, "mean")
-    assert codes_of(written(captured(table=table))[1]) == ["TEE301"]
+    text, findings = written(captured(table=table))
+    assert codes_of(findings) == ["TEE301"]
+    assert f"initializer={texts_of_modules(initializer)}," in text
+
+
+V1, V2 = tf.compat.v1.keras.initializers, tf.compat.v2.keras.initializers
+
+
+@pytest.mark.parametrize("old, new, is_same", [
+    (V1.RandomNormal(stddev=0.05), V2.RandomNormal(stddev=0.05), True),
+    (V1.he_normal(), V2.HeNormal(), True), (V1.Zeros(), V2.Zeros(), True),
+    (tf.compat.v1.truncated_normal_initializer(stddev=0.05), V2.TruncatedNormal(), True),
+    (tf.compat.v1.random_normal_initializer(stddev=0.05, seed=5), V1.RandomNormal(seed=5), True),
+    (V1.RandomNormal(stddev=0.05), V2.RandomNormal(stddev=0.06), False),
+    (V1.RandomNormal(seed=5), V2.RandomNormal(seed=5), False),  # which draws other values
+    (V1.RandomNormal(), V2.TruncatedNormal(), False),
+    (V1.Ones(dtype=tf.float64), V2.Ones(), False),
+])
+def test_initializers_are_compared_by_what_they_compute(old, new, is_same):
+    assert (plan_values.initializer_text(old) == plan_values.initializer_text(new)) is is_same
+    table = captured(table=TableConfig(1000, 8, old)).plan.tables[0]
+    assert plan_comparison._is_same_initializer(table, new) is is_same
 
 
 def scaled(shape, dtype=None, partition_info=None, scale=1.0):

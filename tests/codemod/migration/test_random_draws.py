@@ -86,6 +86,24 @@ def test_what_draws_nothing_is_not_reported(old, new):
     assert seeds(SEEDED.replace(old, new)) == []
 
 
+@pytest.mark.parametrize("call", [
+    "tf.nn.sampled_softmax_loss(weights, biases, labels, net, 5, 50, seed=3)",
+    "tf.nn.nce_loss(weights, biases, labels, net, 5, 50)",
+    "tf.nn.log_uniform_candidate_sampler(labels, 1, 5, True, 50)[0]",
+    "tf.random.uniform_candidate_sampler(labels, 1, 5, True, 50)[0]",
+    "tf.nn.fractional_max_pool(net, [1, 2, 2, 1])[0]", "tf.layers.dropout(net, 0.2)",
+    "tf.random.normal([2])", "tf.random_gamma([2], 1.0)", "tf.random_crop(net, [2, 2])",
+    "tf.keras.backend.random_uniform([2])", "tf.image.random_flip_left_right(net)",
+])
+def test_what_draws_in_each_step_is_named_as_such(call):
+    rate = "    # The rate falls."
+    found = rewrite(SEEDED.replace(rate, f"    loss += tf.reduce_sum({call})\n{rate}"),
+                    to="tf2").findings
+    name = call.partition("(")[0].removeprefix("tf.")
+    assert [one.message for one in found if one.code in ("TEE410", "TEE411")] == [
+        f"`{name}` draws different numbers from those in the Estimator"]
+
+
 @pytest.mark.parametrize("new", ["", ", tf_random_seed=None"])
 def test_a_program_without_a_seed_draws_anew_in_every_run_anyway(new):
     program = SEEDED.replace(", tf_random_seed=7", new).replace(

@@ -5,18 +5,23 @@ import dataclasses
 import importlib.util
 import re
 import textwrap
+import types
 
 import pytest
 from absl import flags
 
 from tests.codemod.migration.test_config_text import captured, codes_of
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
+from tpu_estimator_embedding.config.optimization_parameters import (
+    AdagradParameters,
+    AdamParameters,
+)
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.migration.captured_file import written
 from tpu_estimator_embedding.migration.value_sources import ProgramModule, sources_of
 
 PROGRAM = '''
+import settings
 FLAGS = flags.FLAGS
 ROWS = 1000
 OTHER = ROWS // 10
@@ -34,11 +39,13 @@ def flag_values():
     return values
 
 
-def with_sources(program, values):
-    names = {"FLAGS": values, "ROWS": 1000, "OTHER": 100}
-    return dataclasses.replace(captured(AdagradParameters(0.1)),
-                               sources=tuple(sources_of(
-                                   [ProgramModule("train.py", "__main__", program, names)])))
+def with_sources(program, values, parameters=None):
+    names = {"FLAGS": values, "ROWS": 1000, "OTHER": 100,
+             "settings": types.SimpleNamespace(LIMITS=[values.rate])}
+    return dataclasses.replace(captured(parameters or AdagradParameters(0.1)),
+                               sources=tuple(sources_of([
+                                   ProgramModule("train.py", "__main__", program, names),
+                                   ProgramModule("settings.py", "settings", "", {"LIMITS": []})])))
 
 
 def test_expression_of_flags_is_written_and_followed(values, monkeypatch, tmp_path):
@@ -53,14 +60,43 @@ def test_expression_of_flags_is_written_and_followed(values, monkeypatch, tmp_pa
     assert module.feature_config()["title"].table.optimizer.learning_rate == 1.5
 
 
+ADAM = "AdamParameters(0.1, {}, clip_weight_max=FLAGS.rate * 2)"
+
+
+@pytest.mark.parametrize("given, text", [
+    ("beta1=FLAGS.rate, beta2=0.5 + FLAGS.rate", "beta_1=FLAGS.rate, beta_2=0.5 + FLAGS.rate"),
+    ("FLAGS.rate, epsilon=FLAGS.rate / 2", "beta_1=FLAGS.rate, epsilon=FLAGS.rate / 2"),
+    ("beta2=0.799 + FLAGS.rate", "beta_2=0.799 + FLAGS.rate"),  # which is the default
+])
+def test_settings_of_parameters_are_followed(given, text, values, monkeypatch):
+    monkeypatch.setattr(flags, "FLAGS", values)
+    parameters = eval(ADAM.format(given), {"FLAGS": values, "AdamParameters": AdamParameters})
+    program = PROGRAM.replace("AdagradParameters(FLAGS.rate * 0.5)", ADAM.format(given))
+    found, findings = written(with_sources(program, values, parameters), "tf2")
+    assert codes_of(findings) == ["TEE301"], findings
+    assert text in found and "clip_weight_max=FLAGS.rate * 2" in found
+
+
+@pytest.mark.parametrize("other", ["AdamParameters(0.1)", "AdamParameters(**given)"])
+def test_default_of_other_parameters_may_be_the_value(other, values):
+    program = PROGRAM.replace("AdagradParameters(FLAGS.rate * 0.5)",
+                              "AdamParameters(0.1, beta1=FLAGS.rate * 4.5)") + f"\nother = {other}"
+    text, findings = written(with_sources(program, values, AdamParameters(0.1)), "tf2")
+    messages = [one.message for one in findings if one.code == "TEE307"]
+    assert "FLAGS" not in text and messages[0] == (
+        "`beta1=FLAGS.rate * 4.5` is no longer followed: another expression may give the same "
+        "value, or one that is not known")
+
+
 @pytest.mark.parametrize("old, new, message", [
     ("FLAGS.rate * 0.5", "args.rate", "learning_rate=args.rate"),
     ("FLAGS.rate * 0.5", "scaled(FLAGS.rate)", "learning_rate=scaled(FLAGS.rate)"),
     ("FLAGS.rate * 0.5", "float(os.environ['RATE'])", "learning_rate=float(os.environ['RATE'])"),
-    ("FLAGS.rate * 0.5", "0.1, clip_weight_max=FLAGS.rate", "clip_weight_max=FLAGS.rate"),
+    ("FLAGS.rate * 0.5", "0.1, clip_gradient_max=FLAGS.rate", "clip_gradient_max=FLAGS.rate"),
     ("FLAGS.rate * 0.5", "**given", "**=given"),
     ("TableConfig(ROWS", "TableConfig(rows_of()", "vocabulary_size=rows_of()"),
     ("spec = ", "def make(size):\n  return TableConfig(size, 8)\nspec = ", "vocabulary_size=size"),
+    ("FLAGS.rate * 0.5", "0.1, limits=settings.LIMITS", "limits=settings.LIMITS"),  # a list
     # Another table has the same value, which may not come from the flag.
     ("spec = ", "other = AdagradParameters(0.1)\nspec = ", "learning_rate=FLAGS.rate * 0.5"),
 ])

@@ -27,6 +27,7 @@ from tpu_estimator_embedding.migration.verify.steps import Step
 
 _MODULE = f"{tpu_estimator_embedding.__name__}.migration.verify.recorded_run"
 _LAST_LINES = 15
+_DRAWS_SHOWN = 5
 # Stage of `migrate` -> kind of training that its programs have.
 _KINDS = dict(zip(STAGES, (ESTIMATOR, TF2, TF2, KERAS3), strict=True))
 _CONFIG_FILE = "embedding_config.py"
@@ -90,6 +91,8 @@ class Verification:
         again: number of steps of a second training; the last ones of `steps`.
         not_compared: phases that were not compared, with the reason.
         stages: of the legacy and of the migrated program.
+        draws: ops of the legacy program that draw random numbers in each step. A program of a
+            later stage draws others.
     """
 
     configuration: tuple[str, ...]
@@ -104,6 +107,7 @@ class Verification:
     again: int = 0
     not_compared: tuple[str, ...] = ()
     stages: tuple[str, str] = (ESTIMATOR, ESTIMATOR)
+    draws: tuple[str, ...] = ()
 
     @property
     def agree(self) -> bool:
@@ -135,6 +139,8 @@ class Verification:
         if self.stages == (ESTIMATOR, ESTIMATOR):
             lines.append("Both programs train a TPUEstimator: the migrated one is of the stage "
                          "imports.")
+        if self.draws and self.first and self.stages[1] != ESTIMATOR:
+            lines.append(_about_draws(self.draws))
         last = self.steps[-1].step if self.steps else 0
         of_second = f" ({last - self.again} + {self.again} of the second training)"
         lines.append(f"They agree in all {last} steps{of_second if self.again else ''}."
@@ -297,7 +303,8 @@ def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: Rec
         steps=tuple(_compare_steps(old, a, new, b, rtol, atol)),
         results=evaluated.names, prediction=predicted.differences, predicted=predicted.names,
         after=_compare_after(old, new, b, rtol, atol), again=min(len(a.again), len(b.again)),
-        not_compared=_not_compared(a, b), stages=(a.stage, b.stage))
+        not_compared=_not_compared(a, b), stages=(a.stage, b.stage),
+        draws=a.draws)
     if len(b.losses) < len(a.losses) and b.losses and found.agree:
         raise FailedRunError(_too_few_steps(a, b))
     return found
@@ -442,6 +449,14 @@ def _row(step: Step) -> list[str]:
     name, difference = step.worst
     return [str(step.step), *losses, "-" if step.problem else f"{difference:.4g}",
             "not comparable" if step.problem else name]
+
+
+def _about_draws(draws: Sequence[str]) -> str:
+    more = len(draws) - _DRAWS_SHOWN
+    names = ", ".join(draws[:_DRAWS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return (f"The legacy program draws random numbers in each step: {names}. The migrated one "
+            "draws others, so the two cannot agree step by step. For the comparison, set rates of "
+            "dropout to 0 and give sampled losses fixed `sampled_values`, in both programs.")
 
 
 def _details(step: Step) -> str:

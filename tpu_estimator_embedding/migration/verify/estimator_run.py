@@ -194,7 +194,8 @@ class EstimatorRun:
             tuple(checkpoints.losses), plan_values(plan), tuple(recorded.inputs),
             tuple(recorded.digests), recorded.is_repeatable, is_seedless=recorded.is_seedless,
             tables=found.table_variables, trainable=checkpoints.trainable, num_replicas=replicas,
-            of_hooks=tuple(sorted(checkpoints.names - of_model.names)), steps=steps, notes=notes)
+            of_hooks=tuple(sorted(checkpoints.names - of_model.names)), steps=steps, notes=notes,
+            draws=checkpoints.draws)
 
     def _train_again(self, call: _Call) -> None:
         from tpu_estimator_embedding.migration.verify import step_checkpoints

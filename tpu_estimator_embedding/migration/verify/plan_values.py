@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 SEEN_IN_VALUES = "[seen in the values]"  # of a setting that cannot be compared as such
+# Modules whose initializers draw other numbers from a seed than those of the same name in Keras.
+_OF_TF1 = (".init_ops", ".initializers_v1")
 _STEPS = (0, 1, 7, 100, 1000, 12345)  # at which functions of the step are evaluated
 
 
@@ -88,7 +91,7 @@ def _text(path: str, value: object, *, evaluate: bool) -> str:
         return value.__name__
     value = inspect.unwrap(value) if callable(value) else value
     if hasattr(value, "get_config"):
-        return f"{type(value).__name__}({value.get_config()})"
+        return initializer_text(value)
     if not callable(value):
         return repr(value)
     if path.endswith(("learning_rate", "gradient_multiplier_fn")):
@@ -96,6 +99,18 @@ def _text(path: str, value: object, *, evaluate: bool) -> str:
             return "[a function of variables]"
         return str(values_at_steps(value))
     return getattr(value, "__name__", type(value).__qualname__)
+
+
+def initializer_text(initializer: Any) -> str:
+    """Returns what an initializer computes: its class, settings, and where its numbers come from.
+
+    Tables are float32, whether an initializer says so or leaves it to the variable.
+    """
+    config = {key: value for key, value in initializer.get_config().items()
+              if (key, value) != ("dtype", "float32")}
+    text = f"{type(initializer).__name__}({config})"
+    is_other = config.get("seed") is not None and type(initializer).__module__.endswith(_OF_TF1)
+    return f"{text} of tf.compat.v1" if is_other else text
 
 
 def values_at_steps(function: Callable[[Tensor], float | Tensor]) -> list[float]:

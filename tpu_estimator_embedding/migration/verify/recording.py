@@ -98,6 +98,7 @@ class RecordedResult:
         tables: "table" or "table/slot" of the plan -> its name in a checkpoint.
         trainable: dense variables that are trained, in the order in which they were made.
         of_hooks: variables that hooks have made, after model_fn.
+        draws: ops that draw random numbers in each step of an Estimator.
         num_replicas: that share a batch; the loss is that of one of them.
         steps: that the first call of train of an Estimator was to train; 0 of a TF2 program.
         again: losses of the steps of a second training.
@@ -118,6 +119,7 @@ class RecordedResult:
     tables: dict[str, str] = dataclasses.field(default_factory=dict)
     trainable: tuple[str, ...] = ()
     of_hooks: tuple[str, ...] = ()
+    draws: tuple[str, ...] = ()
     num_replicas: int = 1
     steps: int = 0
     again: tuple[float | None, ...] = ()

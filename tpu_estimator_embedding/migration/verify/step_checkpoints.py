@@ -4,15 +4,21 @@
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.estimator.replicas import op_kinds
+from tpu_estimator_embedding.estimator.replicas.graph_copy import FunctionCopies
 from tpu_estimator_embedding.migration.verify import recording
 from tpu_estimator_embedding.migration.verify.recording import INITIAL, step_name
+from tpu_estimator_embedding.ops.graph_walk import ops_run_by
 from tpu_estimator_embedding.runtime.interception import estimators_intercepted
 from tpu_estimator_embedding.types import Tensor
+
+# Ends of the types of ops with seeds that draw nothing in a step: batches are recorded.
+_NOT_DRAWING = ("Iterator", "IteratorV2", "Dataset", "ComputeAccidentalHits")
 
 
 @dataclasses.dataclass
@@ -75,6 +81,7 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
         losses: of the steps so far.
         trainable: names of the dense variables that are trained, in the order of the graph.
         names: of all variables, also of those that hooks have made.
+        draws: names of the ops that draw random numbers in each step.
     """
 
     def __init__(self, directory: str, reference: str | None, engine: EngineValues,
@@ -84,6 +91,7 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
         self._engine = engine
         self.trainable: tuple[str, ...] = ()
         self.names: frozenset[str] = frozenset()
+        self.draws: tuple[str, ...] = ()
         self.losses: list[float] = []
 
     def begin(self) -> None:
@@ -108,6 +116,9 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext,
                    ) -> tf.compat.v1.train.SessionRunArgs:
         """Fetches the loss."""
+        if not self.losses:
+            self.draws = drawing_ops(run_context.session.graph, [
+                *tf.nest.flatten(run_context.original_args.fetches), self._loss])
         return tf.compat.v1.train.SessionRunArgs((self._loss, self._engine.activations))
 
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
@@ -122,6 +133,18 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
     def _save(self, session: tf.compat.v1.Session, name: str) -> None:
         self._saver.save(session, str(self._directory / name), write_meta_graph=False,
                          write_state=False)
+
+
+def drawing_ops(graph: tf.Graph, fetches: Iterable[Tensor | tf.Operation]) -> tuple[str, ...]:
+    """Returns the names of the ops, run by a session for its fetches, that draw random numbers.
+
+    Initializers are not run by a step, and stateless ops draw the same in every program.
+    """
+    functions = FunctionCopies(graph.as_graph_def().library.function, "", 0)
+    return tuple(sorted(
+        op.name for op in ops_run_by(map(graph.as_graph_element, fetches))
+        if not op.type.endswith(_NOT_DRAWING) and (
+            op_kinds.is_random(op.node_def) or functions.is_random(op.node_def))))
 
 
 def _saver_of_all_variables(graph: tf.Graph) -> tf.compat.v1.train.Saver:
