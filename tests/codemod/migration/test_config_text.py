@@ -212,7 +212,7 @@ def test_multiplier_without_text_is_left():
 @pytest.mark.parametrize("stage", ["imports", "tf2", "layers", "keras3"])
 def test_initializer_of_the_programs_own_class_is_left_and_told_once(stage):
     if stage == "keras3":
-        pytest.importorskip("keras_rs")
+        pytest.importorskip("keras.ops")  # of Keras 3
     config = captured(table=TableConfig(1000, 8, Filled(), "sum"))
     text, findings = written(config, stage)
     [about] = [one.message for one in findings if one.code in ("TEE302", "TEE305")]
