@@ -20,7 +20,7 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration.assignments import assigned, parameters
 from tpu_estimator_embedding.migration.names import Names
-from tpu_estimator_embedding.migration.node_search import dotted, find_all
+from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names
 from tpu_estimator_embedding.migration.source_file import Edit
 
 _DOCSTRING = matchers.SimpleStatementLine([matchers.Expr(
@@ -46,12 +46,14 @@ def partial_of(module: cst.Module, names: Names, model_fns: Iterable[cst.Functio
         if model_fn not in [*model_fns] or len(calls) != 1 or elsewhere & {"*", name}:
             continue
         assert model_fn is not None
-        if {use.root for use in names.uses(name)} != {builder.name, calls[0].func}:
+        if {use.root for use in names.uses(name)} != {builder.name, calls[0].func} or (
+                "functools" in names.global_names
+                and names.paths_at_top("functools") != ["functools"]):
             continue
         given = _given(builder, model_fn, calls[0])
         if given is not None:
-            return _ToPartial(builder, _without_builder(builder, model_fn, given, module), calls[0],
-                              given, has_import=names.paths_at_top("functools") == ["functools"])
+            return _ToPartial(builder, _free_name(builder, model_fn, module), calls[0], given,
+                              has_import="functools" in names.global_names)
     return None
 
 
@@ -73,8 +75,10 @@ def _given(builder: cst.FunctionDef, model_fn: cst.FunctionDef,
         or not isinstance(function.params.star_arg, cst.MaybeSentinel)
         or len(function.params.params) != len(parameters(function))
         for function in (builder, model_fn))
-    if has_others or {*own} & {*assigned(model_fn), *parameters(model_fn)} or any(
-            one.default for one in model_fn.params.params) or find_all(model_fn, cst.Nonlocal):
+    odd: list[cst.CSTNode] = [*find_names(model_fn.body, model_fn.name.value),
+                              *find_all(call, cst.GeneratorExp), *find_all(model_fn, cst.Nonlocal)]
+    if has_others or odd or {*own} & {*assigned(model_fn), *parameters(model_fn)} or any(
+            one.default for one in model_fn.params.params):
         return None
     given: dict[str, cst.Arg] = {}
     for index, argument in enumerate(call.args):
@@ -86,39 +90,42 @@ def _given(builder: cst.FunctionDef, model_fn: cst.FunctionDef,
     return given if needed <= given.keys() else None
 
 
-def _without_builder(builder: cst.FunctionDef, model_fn: cst.FunctionDef,
-                     given: dict[str, cst.Arg], module: cst.Module) -> cst.FunctionDef:
-    """Returns the model_fn with the parameters of its builder, under a name that is free."""
+def _free_name(builder: cst.FunctionDef, model_fn: cst.FunctionDef, module: cst.Module) -> str:
     outside = {name.value for statement in module.body if statement is not builder
                for name in find_all(statement, cst.Name)}
     name = model_fn.name.value
     while name in outside:
         name = f"own_{name}"
-    own = sorted((one.with_changes(default=None, equal=cst.MaybeSentinel.DEFAULT)
-                  if one.name.value in given else one for one in builder.params.params),
-                 key=lambda one: one.default is not None)
-    first = [*model_fn.params.params]
-    if first and own:
-        first[-1] = first[-1].with_changes(comma=_COMMA)
-    return model_fn.with_changes(
-        name=cst.Name(name), leading_lines=builder.leading_lines,
-        lines_after_decorators=builder.lines_after_decorators,
-        params=model_fn.params.with_changes(params=[*first, *own]))
+    return name
 
 
 class _ToPartial(Edit):
     """Puts a model_fn in the place of its builder, and functools.partial in that of its call."""
 
-    def __init__(self, builder: cst.FunctionDef, model_fn: cst.FunctionDef, call: cst.Call,
+    def __init__(self, builder: cst.FunctionDef, name: str, call: cst.Call,
                  given: dict[str, cst.Arg], *, has_import: bool) -> None:
         super().__init__()
-        self._builder, self._model_fn, self._call = builder, model_fn, call
+        self._builder, self._name, self._call = builder, name, call
         self._keywords = {argument: name for name, argument in given.items()}
         self._has_import = has_import
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef,
                           updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        return self._model_fn if original_node is self._builder else updated_node
+        if original_node is not self._builder:
+            return updated_node
+        model_fn = next(one for one in updated_node.body.body if isinstance(one, cst.FunctionDef))
+        given = {*self._keywords.values()}
+        own = sorted((one.with_changes(default=None, equal=cst.MaybeSentinel.DEFAULT)
+                      if one.name.value in given else one for one in updated_node.params.params),
+                     key=lambda one: one.default is not None)
+        first = [*model_fn.params.params]
+        if first and own:
+            first[-1] = first[-1].with_changes(comma=_COMMA)
+        comments = [line for line in model_fn.leading_lines if line.comment]
+        return model_fn.with_changes(
+            name=cst.Name(self._name), leading_lines=[*updated_node.leading_lines, *comments],
+            lines_after_decorators=updated_node.lines_after_decorators,
+            params=model_fn.params.with_changes(params=[*first, *own]))
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         if original_node is not self._call:
@@ -128,7 +135,7 @@ class _ToPartial(Edit):
             equal=old.equal if old.keyword else cst.AssignEqual(
                 cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
             for old, new in zip(original_node.args, updated_node.args, strict=True)]
-        function = cst.Arg(cst.Name(self._model_fn.name.value), comma=_COMMA if keywords else
+        function = cst.Arg(cst.Name(self._name), comma=_COMMA if keywords else
                            cst.MaybeSentinel.DEFAULT)
         return updated_node.with_changes(
             func=cst.parse_expression("functools.partial"), args=[function, *keywords])

@@ -78,6 +78,10 @@ def other_effect(name: str) -> str | None:
 _OF_BATCH = ("features", "labels", "mode")  # parameters of a model_fn, new in every call
 
 
+def _assigned(target: cst.Attribute) -> str:
+    return f"`{'.'.join(dotted(target)) or target.attr.value}` is assigned, {_OFTEN}"
+
+
 def _code_of(effect: str) -> str:
     return "TEE412" if effect in known_effects.NO_EFFECT else "TEE409"
 
@@ -235,7 +239,10 @@ class Effects(cst.CSTVisitor):
         self._target(node.target)
 
     def visit_AugAssign(self, node: cst.AugAssign) -> None:
-        self._target(node.target)
+        if isinstance(node.target, cst.Attribute):  # its object may be changed in place
+            self._add(node.target, "TEE409", _assigned(node.target))
+        else:
+            self._target(node.target)
         if isinstance(node.target, cst.Name) and (may_be_container(node.value) or any(
                 isinstance(value, cst.Name) and value.value in self._names.globals
                 for value in _values(self._around[0], node.target.value))):
@@ -282,12 +289,10 @@ class Effects(cst.CSTVisitor):
             for element in target.elements:
                 self._target(element.value)
         elif isinstance(target, cst.Attribute):
-            message = (f"`{'.'.join(dotted(target)) or target.attr.value}` is "
-                       f"assigned, {_OFTEN}")
             if dotted(target.value) == ("self",):
-                self._change(target, target.value, message)
+                self._change(target, target.value, _assigned(target))
             else:
-                self._add(target, "TEE409", message)
+                self._add(target, "TEE409", _assigned(target))
         elif isinstance(target, cst.Subscript):
             self._change(target, target.value, "an element of an object that outlives the call is "
                          f"assigned, {_OFTEN}")

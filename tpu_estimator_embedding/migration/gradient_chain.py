@@ -131,12 +131,14 @@ class _Follower:
         [origin] = origins
         line = next((one for one in lines if holds(one.node, origin)), self._place)
         computed = _last(origin) == "compute_gradients"
-        if pair and not self._are_variables(pair[1], lines, origin):
+        if pair and (self._are_variables(pair[0], lines, origin)
+                     or not self._are_variables(pair[1], lines, origin)):
             return None
         if pair is None and not computed:
             return None
         replaced = dict(self._replacements(searched, origin))
-        picked = {one.node for one in lines if self._picks(_value(one), origin)}
+        picked = {one.node for one in lines if self._picks(_value(one), origin)
+                  and not {"gradients", "self", "params"} & targets_of(one.node)}
         if self._hides([one for one in lines if one.node not in picked], replaced, of_origin=line):
             return None
         of_gradients = self._dependent(lines, origin)

@@ -121,19 +121,25 @@ def rewrite(programs: Sequence[ProgramFile], results: Sequence[Rewritten],
 
 
 def _kept_by(attempt: _Attempt, callers: Sequence[ProgramFile],
-             attempts: Mapping[str, _Attempt]) -> list[str]:
-    """Returns the modules with a TPUEstimator that need a model_fn of another one as it is."""
+             attempts: Mapping[str, _Attempt]) -> dict[str, str]:
+    """Returns the modules with a TPUEstimator for which a model_fn cannot be written, and why."""
     model = attempt.model
     if model is None:
-        return []
-    found = []
+        return {}
+    found = {}
     for caller in callers:
         other = attempts[caller.path].model if caller.path in attempts else None
         if other != model and (
                 caller.path == model.path or other is not None and other.path == model.path
                 or any(readers_of([caller], model.path, *names) for names in model.read_as)):
-            found.append(caller.path)
+            found[caller.path] = _OTHER_MODEL if other is not None else _KEPT
     return found
+
+
+_KEPT = ("needs it as it is: mend what the report says there, or give each a function for its "
+         "TPUEstimator alone")
+_OTHER_MODEL = ("has a TPUEstimator with another model_fn of that module, or other arguments: "
+                "put each model_fn into a module without a TPUEstimator, and give it the same arguments")
 
 
 def readers_of(files: Sequence[ProgramFile], path: str, name: str, method: str = "") -> list[str]:
@@ -283,18 +289,19 @@ class _Attempt:
             return
         self.model = next((one.split for _, one in self._written.values() if one.split), None)
 
-    def results(self, kept_by: Sequence[str] = ()) -> dict[str, Rewritten]:
+    def results(self, kept_by: Mapping[str, str]) -> dict[str, Rewritten]:
         """Returns path -> what became of each module.
 
         Args:
-            kept_by: other modules that need the model_fn as it is, so that nothing is written.
+            kept_by: other modules for which the model_fn cannot be written, so that nothing is,
+                and why.
         """
         if kept_by and self.model is not None:
             place = f" of {self.model.path}" * (self.model.path != self._path)
+            reason = next(iter(kept_by.values()))
             left = Finding(self._path, 0, 0, NotSplitError.code, f"its model_fn, "
-                           f"`{self.model.function}`{place}, is also used by "
-                           f"{', '.join(kept_by)}, which needs it as it is: mend what the "
-                           "report says there, or give each a function for its TPUEstimator alone")
+                           f"`{self.model.function}`{place}, is not for it alone: "
+                           f"{', '.join(kept_by)} {reason}")
             imports = self._written[self._path][0].imports
             return {self._path: dataclasses.replace(
                 imports, findings=(*imports.findings, left))}

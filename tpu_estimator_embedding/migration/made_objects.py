@@ -149,24 +149,40 @@ class MadeObjects:
                   if method in node.body.body]
         return len(around) == 1 and self._makes_objects_of(around[0])
 
-    def _makes_objects_of(self, node: cst.ClassDef, seen: tuple[cst.ClassDef, ...] = ()) -> bool:
+    def _makes_objects_of(self, node: cst.ClassDef, seen: tuple[cst.CSTNode, ...] = ()) -> bool:
         """Whether a class, and each that derives from it, is only called, in the forward pass."""
         name, classes = node.name.value, self._names.classes
         if node in seen:
             return True
         bases = [dotted(one.value) for one in node.bases if dotted(one.value) != ("object",)]
         own = [classes[base[0]][0] for base in bases if base[:1] and base[0] in classes]
-        is_plain = len(own) == len(bases) and not node.decorators and not node.keywords
+        is_plain = len(own) == len(bases) and not node.decorators and not node.keywords and not any(
+            find_all(statement, cst.Call) for statement in node.body.body
+            if isinstance(statement, cst.SimpleStatementLine))  # such as a descriptor
         if not is_plain or len(classes[name]) > 1 or name in self._names.globals:
             return False
-        bodies = [function.body for function in self._called]
-        calls = {call.func for body in bodies for call in find_all(body, cst.Call)}
+        calls = {call.func for function in self._called for call in calls_of(function.body, name)
+                 if self._is_of_pass(function, (*seen, node))}
         derived = [one for nodes in self._names.classes.values() for one in nodes
                    if any(dotted(base.value) == (name,) for base in one.bases)]
         known = {node.name, *calls, *(base.value for one in derived for base in one.bases),
                  *(call.args[0].value for call in calls_of(node, "super") if call.args)}
         return all(chain.root in known for chain in self._names.uses(name)) and all(
             self._makes_objects_of(one, (*seen, node)) for one in (*own, *derived))
+
+    def _is_of_pass(self, function: cst.FunctionDef, seen: tuple[cst.CSTNode, ...]) -> bool:
+        """Whether nothing but the forward pass calls a function."""
+        if function in seen or holds(self._called[0], function):
+            return True
+        around = [node for nodes in self._names.classes.values() for node in nodes
+                  if holds(node, function)]
+        if around:
+            return all(self._makes_objects_of(one, (*seen, function)) for one in around)
+        callers = [one for one in self._called if self._is_of_pass(one, (*seen, function))
+                   ] if function in self._names.module.body else []
+        return {use.root for use in self._names.uses(function.name.value)} <= {
+            function.name, *(name for one in callers
+                             for name in find_names(one.body, function.name.value))}
 
     def _is_result(self, call: cst.Call, function: cst.FunctionDef, seen: _Seen,
                    all_of_it: bool) -> bool:

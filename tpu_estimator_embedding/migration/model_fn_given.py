@@ -234,7 +234,8 @@ class _Search:
             if name in PARAMETERS:
                 raise NotSplitError(f"`{shown(one)}` of `functools.partial`: give it to the "
                                     "TPUEstimator", one)
-            if not variable and not calls.are_all_of(one.value):
+            if find_all(one.value, cst.GeneratorExp) or not (
+                    variable or calls.are_all_of(one.value)):
                 raise NotSplitError(f"`{shown(one)}` of `functools.partial` would be "
                                     "computed again: assign it to a variable above", one)
             own[name] = f'{variable}.keywords["{name}"]' if variable else text_of(one.value)

@@ -48,18 +48,22 @@ def find(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
             raise FileNotFoundError(f"There is no file or directory {str(given)!r}.")
     if not found:
         given_paths = ", ".join(repr(os.fspath(path)) for path in paths)
-        raise FileNotFoundError(f"There is no Python file in {given_paths}. Pass the program, or "
-                                "the directory that has it.")
+        without = ", ".join(f"{path} ({reason})" for path, reason in left_out(paths).items())
+        raise FileNotFoundError(
+            f"There is no Python file in {given_paths}{f' but in {without}' * bool(without)}. Pass "
+            "the program, or the directory that has it.")
     return sorted(found.items())
 
 
 def left_out(paths: Sequence[str | os.PathLike[str]]) -> dict[pathlib.Path, str]:
     """Returns the directories that `find` leaves out unless they are given, and what they are."""
     found: dict[pathlib.Path, str] = {}
-    for given in paths:
-        for _, _, skipped in _walk(pathlib.Path(given)):
+    for path in paths:
+        for _, _, skipped in _walk(pathlib.Path(path)):
             found |= skipped
-    return found
+    given = [pathlib.Path(path).resolve() for path in paths]
+    return {path: reason for path, reason in found.items()
+            if not any(one.is_relative_to(path.resolve()) for one in given)}
 
 
 def diff(files: Iterable[MigratedFile]) -> Iterator[bytes]:

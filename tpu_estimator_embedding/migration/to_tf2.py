@@ -153,14 +153,14 @@ class Writer:
         self._names = Names(source.module)
         self._callables = callables_of(source.module, self._names)
         self.findings: list[Finding] = []
-        self._manual: dict[cst.CSTNode, str] = {}  # node -> the comment that marks it
+        self._manual: list[tuple[cst.CSTNode, str]] = []  # with the comment that marks it
         self.split: SplitModel | None = None
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
         """Adds a finding about a node."""
         self.findings.append(self._source.finding(node, code, message))
         if code == "TEE404":
-            self._manual[node] = f"# Manual step TEE404: {message}."
+            self._manual.append((node, f"# Manual step TEE404: {message}."))
 
     def report_all(self, problems: Iterable[Problem]) -> None:
         """Adds findings about nodes."""
@@ -257,8 +257,8 @@ class Writer:
         if writer and not model_fn.prefix and model_fn.path not in {
                 path for name in self._names.global_names
                 for path in self._names.paths_at_top(name)}:
-            raise NotSplitError("its model_fn is imported by its name inside a function: import "
-                                "its module there", call)
+            raise NotSplitError("its model_fn is imported by its name inside a function, or "
+                                "through `import *`: import its module", call)
         return model_fn, writer or self
 
     def _report(self, found: EstimatorCall) -> None:
@@ -342,8 +342,8 @@ class Writer:
         marks: dict[cst.CSTNode, list[str]] = {}
         statements: list[cst.CSTNode] = find_all(
             self._source.module, cst.SimpleStatementLine, cst.For, cst.While, cst.If, cst.With,
-            cst.FunctionDef, cst.ClassDef)
-        for node, comment in self._manual.items():
+            cst.Try, cst.TryStar, cst.Match, cst.FunctionDef, cst.ClassDef)
+        for node, comment in self._manual:
             around = [one for one in statements if holds(one, node)]
             if around:  # the last one is the innermost
                 marks.setdefault(around[-1], []).append(comment)
@@ -502,7 +502,7 @@ class Writer:
         code = self._source.module.code_for_node
         made = self._optimizer(parts)
         self._check_free(parts, given.function)
-        marks = "".join(f"{comment}\n" for node, comment in self._manual.items()
+        marks = "".join(f"{comment}\n" for node, comment in self._manual
                         if holds(given.function, node))
         of_rate = given.parameters(RATE_PARAMETERS, parts.rate.own_parameters)
         of_optimizer = given.parameters(OPTIMIZER_PARAMETERS, parts.optimizer.own_parameters)

@@ -14,7 +14,9 @@ if no name in it means something else in the model_fn.
 
 from __future__ import annotations
 
+import ast
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -24,6 +26,7 @@ from tpu_estimator_embedding.migration import built_model_fn
 from tpu_estimator_embedding.migration.assignments import assigned, parameters
 from tpu_estimator_embedding.migration.effects import SPEC
 from tpu_estimator_embedding.migration.layer_problems import layers_with_variables
+from tpu_estimator_embedding.migration.made_objects import MadeObjects
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import (
     Statement,
@@ -85,18 +88,24 @@ def _first_shape(module: cst.Module, names: Names, inlined: set[str]) -> _Replac
 def _stored_layers(module: cst.Module, names: Names) -> _StoreLayers | None:
     """Puts the Keras layers that have a name into `get_or_create_layer`; None if there are none.
 
-    A name must be of one layer, which no loop makes several times.
+    The layer is made once, in one place of the model_fn itself. Its name is nowhere else in the
+    module, and its arguments are the same in every call and mode.
     """
-    layers = {call: _name_given(call) for call in layers_with_variables(module, names)}
-    inside = {call for function in _model_fns(module) for call in find_all(function, cst.Call)}
-    loops: list[cst.CSTNode] = find_all(module, cst.For, cst.While, cst.ListComp, cst.SetComp,
-                                        cst.DictComp, cst.GeneratorExp, cst.Lambda)
-    repeated = {call for loop in loops for call in find_all(loop, cst.Call)}
+    layers = layers_with_variables(module, names)
     wrapped = {inner for call in layers for inner in find_all(call, cst.Call) if inner is not call}
-    found: dict[cst.CSTNode, tuple[str, str]] = {
-        call: (dotted(call.func)[0], name) for call, name in layers.items()
-        if name and call in inside - repeated - wrapped and [*layers.values()].count(name) == 1
-        and dotted(call.func)[1:3] == ("keras", "layers")}
+    found: dict[cst.CSTNode, tuple[str, str]] = {}
+    for function in _model_fns(module):
+        several: list[cst.CSTNode] = find_all(
+            function.body, cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp,
+            cst.GeneratorExp, cst.Lambda, cst.FunctionDef, cst.ClassDef)
+        calls = {*find_all(function.body, cst.Call)} - wrapped - {
+            call for one in several for call in find_all(one, cst.Call)}
+        for call in layers:
+            words, name = dotted(call.func), _name_given(call)
+            if call in calls and name and words[1:3] == ("keras", "layers") and (
+                    words[-1] != "Lambda" and _is_free(name, module)
+                    and _are_constant(call, function, names)):
+                found[call] = words[0], name
     return _StoreLayers(found) if found else None
 
 
@@ -105,6 +114,29 @@ def _name_given(call: cst.Call) -> str:
     return next((argument.value.value for argument in call.args if argument.keyword
                  and argument.keyword.value == "name"
                  and isinstance(argument.value, cst.SimpleString)), "")
+
+
+def _is_free(text: str, module: cst.Module) -> bool:
+    """Whether the name of a layer is in one place only, and none that TensorFlow may give."""
+    name = ast.literal_eval(text)
+    texts = [one.evaluated_value for one in find_all(module, cst.SimpleString)]
+    return texts.count(name) == 1 and not re.fullmatch(
+        "(dense|conv|separable_conv|batch_normalization|dropout|flatten).*", name)
+
+
+def _are_constant(call: cst.Call, function: cst.FunctionDef, names: Names) -> bool:
+    """Whether the arguments of a layer are the same whenever the model_fn is called."""
+    constants = MadeObjects(names, [function], ())
+    own = {*parameters(function)} - {"features", "labels", "mode"}
+    read = {name for argument in call.args for name in variables_in(argument.value)} - {
+        "None", "True", "False"}
+    return not find_all(call, cst.Lambda) and not read & assigned(function) and all(
+        name in own or constants.is_plain(name) or name == "FLAGS" or _is_module(name, names)
+        for name in read)
+
+
+def _is_module(name: str, names: Names) -> bool:
+    return bool(names.paths_at_top(name)) and name not in names.globals
 
 
 def _separate_assignments(line: cst.SimpleStatementLine) -> list[Statement] | None:

@@ -62,8 +62,8 @@ class Saving:
 
         Args:
             objects: name -> what a checkpoint has.
-            training: whether these are all, with the slots. Then a warning names what a checkpoint
-                has beyond them; evaluation alone needs no slots.
+            training: whether these are all, with the slots. Then a warning names the first of what
+                a checkpoint has beyond them; evaluation alone needs no slots.
 
         Raises:
             ValueError: the newest checkpoint is one of the Estimator or of another model, or
