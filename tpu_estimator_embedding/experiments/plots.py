@@ -5,7 +5,6 @@ import collections
 import contextlib
 import dataclasses
 import pathlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,6 @@ FEWEST_OF_SPREAD = 3
 
 # Of small text, to choose the columns of a legend; wide letters, so that it is never too many.
 _LETTERS_PER_INCH, _LETTERS_OF_HANDLE = 15, 6
-_LINES_OF_LEGEND, _LINE_SPACING, _POINTS_PER_INCH = 2, 1.7, 72
-_LETTERS_OF_TICK = 28
 _MOST_IN_AXIS = 6  # entries of a legend
 _WIDE = 9.0  # inches of a figure that shares its width with a legend, or has long labels
 
@@ -141,8 +138,7 @@ def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[f
             axis.axhline(float(np.mean(values[baseline])), color="#666666", linestyle="--",
                          linewidth=1, label=with_count(
                              f"mean of {x_label} {baseline}", len(values[baseline])))
-        labels = [f"{_wrapped(label, _LETTERS_OF_TICK)}\nn = {len(item)}"
-                  for label, item in values.items()]
+        labels = [f"{label}\nn = {len(item)}" for label, item in values.items()]
         axis.set_xticks(range(len(labels)), labels, rotation=30 if _are_long(values) else 0,
                         ha="right" if _are_long(values) else "center")
         axis.set_xlim(-0.5, len(values) - 0.5)
@@ -262,28 +258,9 @@ def _are_long(labels: Iterable[str]) -> bool:
     return sum(len(label) for label in labels) > 60
 
 
-def _wrapped(label: str, letters: int) -> str:
-    """Returns a label in lines, which end after a comma, a slash or a space where they can.
-
-    >>> print(_wrapped("multiplier=0.5,table:user=1", 20))
-    multiplier=0.5,
-    table:user=1
-    """
-    lines = [""]
-    for word in re.findall(rf"[^,/ ]{{1,{letters - 1}}}[,/ ]?|[,/ ]", label):
-        if lines[-1] and len(lines[-1] + word) > letters:
-            lines.append("")
-        lines[-1] += word
-    return "\n".join(line.rstrip(" ") for line in lines)
-
-
 def _legend(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes") -> None:
-    """A legend where there is room: in the axis, beside it if it is long, above if it is wide."""
     handles, labels = axis.get_legend_handles_labels()
-    letters = max(map(len, labels))
-    if letters > figure.get_figwidth() * _LETTERS_PER_INCH / 2 - _LETTERS_OF_HANDLE:
-        _legend_above(figure, axis, 1)
-    elif len(labels) > _MOST_IN_AXIS:
+    if len(labels) > _MOST_IN_AXIS:
         figure.legend(handles, labels, loc="outside right upper")
     else:
         axis.legend(handles, labels)
@@ -291,18 +268,12 @@ def _legend(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes") ->
 
 def _legend_above(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes",
                   most_columns: int) -> None:
-    """A legend outside the axis, in as many columns as fit the width; the figure grows with it."""
+    """A legend outside the axis, in as many columns as fit the width of the figure."""
     handles, labels = axis.get_legend_handles_labels()
-    letters = int(figure.get_figwidth() * _LETTERS_PER_INCH)
-    labels = [_wrapped(label, letters - _LETTERS_OF_HANDLE) for label in labels]
-    columns = letters // (max(len(line) for label in labels for line in label.split("\n"))
-                          + _LETTERS_OF_HANDLE)
-    columns = max(1, min(most_columns, len(labels), columns))
-    legend = figure.legend(handles, labels, loc="outside upper right", ncols=columns)
-    lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)
-    points = legend.get_texts()[0].get_fontsize()
-    figure.set_figheight(figure.get_figheight() + max(
-        0, lines - _LINES_OF_LEGEND) * points * _LINE_SPACING / _POINTS_PER_INCH)
+    letters = figure.get_figwidth() * _LETTERS_PER_INCH
+    columns = int(letters // (max(map(len, labels)) + _LETTERS_OF_HANDLE))
+    figure.legend(handles, labels, loc="outside upper right",
+                  ncols=max(1, min(most_columns, len(labels), columns)))
 
 
 @contextlib.contextmanager

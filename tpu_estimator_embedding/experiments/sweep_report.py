@@ -97,15 +97,9 @@ def _opening(results: Results) -> str:
     if not summaries:
         return text
     choose = min if results.lower_is_better else max
-    means = {summary.setting.label: sum(summary.values) / len(summary.values)
-             for summary in summaries}
-    best = choose(means.values())
-    labels = [label for label, mean in means.items() if mean == best]
+    best = choose(summaries, key=lambda summary: sum(summary.values) / len(summary.values))
     extreme = "lowest" if results.lower_is_better else "highest"
-    if len(labels) == len(means) > 1:
-        return (f"{text} All settings have the same mean {results.metric}: what they change has "
-                "no effect on it.")
-    return f"{text} The {extreme} mean {results.metric} is that of {' and of '.join(labels)}."
+    return f"{text} The {extreme} mean {results.metric} is that of {best.setting.label}."
 
 
 def _figures(results: Results) -> Figures:

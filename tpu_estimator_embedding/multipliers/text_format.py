@@ -117,8 +117,6 @@ def _number(text: str) -> float:
 
 
 def _nearest(word: str) -> str:
-    if word.lower().lstrip("+-") in ("nan", "inf", "infinity"):  # a number, though not one of these
-        return ""
     names = [*_CLASSES, *_OTHER_NAMES]
     nearest = difflib.get_close_matches(word, names, 3, 0.4) or list(_CLASSES)
     return f"Nearest to {word!r}: {', '.join(nearest)}."

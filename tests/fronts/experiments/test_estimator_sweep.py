@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import pathlib
-import types
 
 import numpy as np
 import pytest
@@ -19,12 +18,7 @@ from tests import browser
 from tests.fronts.estimator import counting
 from tests.fronts.experiments import tensorboard_server
 from tpu_estimator_embedding import experiments, multipliers
-from tpu_estimator_embedding.experiments import (
-    Setting,
-    directory_lock,
-    run_records,
-    sweep_report,
-)
+from tpu_estimator_embedding.experiments import Setting, directory_lock, run_records
 
 STEPS = 6
 IDS = [0, 1, 1, 1, 2, 3]  # two in a step; each of the two calls of train sees all of them
@@ -141,21 +135,6 @@ def test_failing_run_is_a_row_and_gets_another_chance(sweep):
     again = functools.partial(sweep.func, unlucky, **sweep.keywords)([0, 1])
     assert [result.error for result in again.runs] == [None, None]
     assert next(luck, "used up") == "used up"  # the run that was well was not run again
-
-
-@pytest.mark.parametrize("values, sentence", [
-    ([[1.0, 3.0], [1.0], [2.0]], "The highest mean auc is that of b0 and of b2."),
-    ([[1.0], [1.0], [1.0]],
-     "All settings have the same mean auc: what they change has no effect on it."),
-    ([[1.0], [], []], "The highest mean auc is that of b0.")])
-def test_report_names_all_of_the_best_settings(values, sentence):
-    run = types.SimpleNamespace(error=None)
-    summaries = [types.SimpleNamespace(
-        values=one, setting=types.SimpleNamespace(label=f"b{number}"))
-        for number, one in enumerate(values)]
-    assert sweep_report._opening(types.SimpleNamespace(
-        runs=[run], summaries=lambda: summaries, lower_is_better=False, metric="auc")) == (
-            f"1 of 1 runs were successful. {sentence}")
 
 
 def test_interrupt_comes_through_after_the_report(sweep, tmp_path):

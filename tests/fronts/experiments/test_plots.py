@@ -123,30 +123,6 @@ def test_file_for_a_paper_is_what_a_journal_takes(name, tmp_path):
         assert "TrueType" in fonts.stdout and "Type 3" not in fonts.stdout
 
 
-LONG = [f"multiplier={one},table:user_embedding*=0.5,table:ad_embedding=1" for one in (
-    "0", "1", "freeze_until:5*0.5,then:20:exponential:0.5:10", "/a/" + "folder" * 20)]
-
-
-@pytest.mark.parametrize("kind", FIGURES)
-@pytest.mark.parametrize("look", [SCREEN, paper(["png"])], ids=["screen", "paper"])
-@pytest.mark.filterwarnings("error")
-def test_long_labels_stay_inside_the_figure_and_leave_room(kind, look, monkeypatch):
-    figures = []
-    monkeypatch.setattr(plots, "_drawing", lambda figure, look: figures.append(figure))
-    monkeypatch.setattr("tests.fronts.experiments.test_plots.SETTINGS", LONG)
-    FIGURES[kind]({label: [0.5, 0.6] for label in LONG}, look)
-    [figure] = figures
-    figure.draw_without_rendering()
-    whole = figure.bbox
-    [axis] = figure.axes
-    legends = [one for one in (*figure.legends, axis.get_legend()) if one]
-    for text in (text for legend in legends for text in legend.get_texts()):
-        box = text.get_window_extent()
-        assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and box.y1 <= whole.y1
-    assert axis.get_window_extent().width > whole.width / 3
-    assert axis.get_window_extent().height > whole.height / 5
-
-
 def test_formats_are_named_with_commas():
     for text in ("pdf,eps", "", "pdf,pdf", "pdf, svg"):
         with pytest.raises(ValueError, match="`--figures` must be one or more of png,svg,pdf, "):
