@@ -5,7 +5,7 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpu_estimator_embedding import checks, figures
 
@@ -55,8 +55,9 @@ class Look:
 
     def describe(self, axis: "Axes", title: str, x_label: str, y_label: str) -> None:
         """Writes what an axis shows, in lines that are no longer than the figure."""
-        width, height = axis.get_figure().get_size_inches()
-        letters = 72 / (_WIDTH_OF_LETTER * axis.xaxis.label.get_fontsize())  # per inch
+        figure: Any = axis.figure
+        width, height = figure.get_size_inches()
+        letters = 72 / (_WIDTH_OF_LETTER * float(axis.xaxis.label.get_fontsize()))  # per inch
         axis.set(xlabel=wrapped(x_label, int(0.85 * width * letters)),
                  ylabel=wrapped(y_label, int(0.75 * height * letters)))
         if not self.is_for_paper:

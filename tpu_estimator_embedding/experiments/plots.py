@@ -323,7 +323,7 @@ def _ticks(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes",
         labels: what is at each place.
         counts: a further line of each of them.
     """
-    def size(texts: Sequence[str], **options: object) -> tuple[float, float]:
+    def size(texts: Sequence[str], **options: Any) -> tuple[float, float]:
         axis.set_xticks(range(len(labels)), [
             "\n".join(lines) for lines in zip(texts, *([counts] if counts else []), strict=True)],
             **options)
