@@ -203,3 +203,20 @@ def test_without_the_libraries_it_says_how_to_get_them(monkeypatch):
     monkeypatch.setattr(explorer.importlib.util, "find_spec", lambda name: None)
     [part] = explorer.section(runs(), "auc", True)
     assert "[interactive]" in part
+
+
+def test_axis_keeps_its_width_beside_long_settings(page, tmp_path):
+    settings = [f"multiplier=freeze_until:{number}*0.5,then:20:exponential:0.5:10,table:user*=0.5"
+                for number in range(6)]
+    path = tmp_path / "report.html"
+    path.write_text(html_page.page("A sweep", explorer.section([ExploredRun(
+        setting, setting, {"multiplier": setting}, {"auc": 0.5}, {"auc": [(1, 0.25), (2, 0.5)]})
+        for setting in settings], "auc", True)), "utf-8")
+    page.open(path, 1280, READY)
+    axis, plot, title, legend = page.evaluate(
+        "['.nsewdrag', '.main-svg', '.xtitle', '.legend'].map(part => { const box = document"
+        ".querySelector('#curve-plot ' + part).getBoundingClientRect();"
+        "return {width: box.width, top: box.top, bottom: box.bottom}; })")
+    assert axis["width"] > 0.8 * plot["width"]
+    assert title["bottom"] <= legend["top"] and legend["bottom"] <= plot["bottom"]
+    page.open(page.path, 1280, READY)

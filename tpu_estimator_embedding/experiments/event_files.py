@@ -2,12 +2,13 @@
 """Reads scalars from event files, including unfinished ones, without TensorFlow."""
 
 import io
+import math
 import os
 import pathlib
 import struct
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from google.protobuf import message
 from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -32,7 +33,8 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 
 
-def read_scalars(model_dir: pathlib.Path) -> Curves:
+def read_scalars(model_dir: pathlib.Path,
+                 empty: Mapping[pathlib.Path, Collection[int]] | None = None) -> Curves:
     """Returns the scalars of a model, by their names in an experiment.
 
     Metrics of `evaluate()` keep their names (`auc`); those of `evaluate(name="test")` are
@@ -41,15 +43,19 @@ def read_scalars(model_dir: pathlib.Path) -> Curves:
 
     Args:
         model_dir: directory of an Estimator.
+        empty: directory of an evaluation -> steps at which it read no batch. What was written there
+            for metrics is nan: no value of anything.
     """
     values: dict[str, dict[int, float]] = {}
     for path in sorted(model_dir.rglob("*.tfevents.*"), key=lambda path: path.name):
         prefix = _prefix(path.parent.relative_to(model_dir).as_posix())
+        without_batch = (empty or {}).get(path.parent, ())
         for event in _events(path):
             for value in event.summary.value:
                 number = _scalar(value)
                 if number is not None:
-                    values.setdefault(prefix + value.tag, {})[event.step] = number
+                    values.setdefault(prefix + value.tag, {})[event.step] = (
+                        math.nan if event.step in without_batch else number)
     if TRAINING_LOSS not in values and _SECOND_NAME_OF_LOSS in values:
         values[TRAINING_LOSS] = values.pop(_SECOND_NAME_OF_LOSS)
     return {name: sorted(by_step.items()) for name, by_step in sorted(values.items())}

@@ -19,6 +19,13 @@
       legend: narrow ? {orientation: "h", y: -0.4} : {}, ...more};
   }
 
+  function withLegend(lines, shape) {  // below the axis if it is long, so that the axis is not short
+    const names = new Set(lines.filter(line => line.showlegend).map(line => line.name));
+    if (narrow || Math.max(0, ...Array.from(names, name => name.length)) <= 40) return shape;
+    return {...shape, height: shape.height + 20 * names.size,
+            legend: {orientation: "h", y: -110 / shape.height, yanchor: "top"}};
+  }
+
   function smoothed(values, weight) {  // exponential mean, corrected for its start at nothing
     let mean = 0, mass = 0;
     return values.map(value => {
@@ -67,10 +74,10 @@
       const count = lines.filter(other => other.legendgroup === line.legendgroup).length;
       if (data.has_seeds) line.name = `${line.legendgroup} (n = ${count})`;
     }
-    Plotly.react("curve-plot", withAllSeen(lines), layout("global step", metric, {
+    Plotly.react("curve-plot", withAllSeen(lines), withLegend(lines, layout("global step", metric, {
       showlegend: true, uirevision: metric,
       yaxis: {title: {text: metric}, automargin: true,
-              type: element("curve-log").checked ? "log" : "linear"}}), config);
+              type: element("curve-log").checked ? "log" : "linear"}})), config);
   }
 
   function drawTables() {
@@ -91,7 +98,8 @@
       }
     }
     const statistic = element("table-statistic").value.replaceAll("_", " ");
-    Plotly.react("table-plot", withAllSeen(lines), layout("global step", statistic), config);
+    Plotly.react("table-plot", withAllSeen(lines),
+                 withLegend(lines, layout("global step", statistic)), config);
   }
 
   function drawScatter() {

@@ -3,8 +3,9 @@
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpu_estimator_embedding import checks, figures
 
@@ -17,6 +18,7 @@ _COMMON = {"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow
 # Widths in inches that fit the columns, and the pages, of IEEE, ACM, Elsevier and Nature.
 _COLUMN, _PAGE = 3.33, 7.0
 _COLUMN_RATIO = 0.75  # of height to width; a column is small for the shape of a screen
+_WIDTH_OF_LETTER = 0.6  # of the size of the font, on average
 _DPI = 600  # what those publishers ask of line art that is no vector format
 
 
@@ -52,10 +54,24 @@ class Look:
         return _PAGE, height * max(0.6, _PAGE / width)
 
     def describe(self, axis: "Axes", title: str, x_label: str, y_label: str) -> None:
-        """Writes what an axis shows."""
-        axis.set(xlabel=x_label, ylabel=y_label)
+        """Writes what an axis shows, in lines that are no longer than the figure."""
+        figure: Any = axis.figure
+        width, height = figure.get_size_inches()
+        letters = 72 / (_WIDTH_OF_LETTER * float(axis.xaxis.label.get_fontsize()))  # per inch
+        axis.set(xlabel=wrapped(x_label, int(0.85 * width * letters)),
+                 ylabel=wrapped(y_label, int(0.75 * height * letters)))
         if not self.is_for_paper:
-            axis.set_title(title)
+            axis.set_title(wrapped(title, int(0.75 * width * letters)))
+
+
+def wrapped(text: str, letters: int) -> str:
+    """Breaks a text after commas, slashes and spaces; a word that is too long, anywhere.
+
+    >>> wrapped("multiplier=0.5,table:user*=1", 16).splitlines()
+    ['multiplier=0.5,', 'table:user*=1']
+    """
+    most = f".{{1,{max(1, letters)}}}"
+    return "\n".join(re.findall(f"{most}(?:(?<=[,/ ])|$)|{most}(?<=[:*=])|{most}", text))
 
 
 SCREEN = Look(("png",), {

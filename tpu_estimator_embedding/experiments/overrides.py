@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding.experiments.files import write_text
+from tpu_estimator_embedding.experiments.files import read_json, write_json, write_text
+from tpu_estimator_embedding.experiments.run_directory import EMPTY_EVALUATIONS
 from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.runtime.interception import estimators_intercepted
 
@@ -48,7 +49,8 @@ class Overrides:
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """Applies the overrides inside the context."""
-        with estimators_intercepted({"__init__": self._construct, "train": self._train}):
+        with estimators_intercepted({"__init__": self._construct, "train": self._train,
+                                     "evaluate": self._evaluate}):
             yield
 
     @property
@@ -107,6 +109,37 @@ class Overrides:
             arguments["hooks"].append(tpu_estimator_embedding.EmbeddingStatisticsHook(
                 self._statistics_every[estimator]))
         return original(**arguments)
+
+    def _evaluate(self, original: Callable[..., dict[str, Any]], estimator: "TPUEstimator",
+                  arguments: dict[str, Any]) -> dict[str, Any]:
+        batches: list[int] = []
+        arguments["hooks"] = [*(arguments["hooks"] or []), _evaluated_batches_hook(batches)]
+        results = original(**arguments)
+        name = str(pathlib.Path(estimator.eval_dir(arguments["name"])).relative_to(self._directory))
+        path = self._directory / EMPTY_EVALUATIONS
+        empty: dict[str, list[int]] = read_json(path) or {}
+        steps = {*empty.get(name, ())} - {int(results["global_step"])}
+        steps |= {int(results["global_step"])} if batches == [0] else set()
+        if sorted(steps) != empty.get(name, []):
+            write_json(path, {**empty, name: sorted(steps)})
+        return results
+
+
+def _evaluated_batches_hook(batches: list[int]) -> "tf.compat.v1.train.SessionRunHook":
+    """Returns the hook that adds the number of an evaluation's batches to a list at its end."""
+    import tensorflow as tf
+    from tensorflow.python.training.evaluation import _get_or_create_eval_step
+
+    class EvaluatedBatchesHook(tf.compat.v1.train.SessionRunHook):
+        """Reads the number once; it fetches nothing of a step."""
+
+        def begin(self) -> None:
+            self._step = _get_or_create_eval_step()
+
+        def end(self, session: tf.compat.v1.Session) -> None:
+            batches.append(int(session.run(self._step)))
+
+    return EvaluatedBatchesHook()
 
 
 class StepTimer:

@@ -4,7 +4,9 @@
 import collections
 import contextlib
 import dataclasses
+import math
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.experiments.files import write_bytes
-from tpu_estimator_embedding.experiments.looks import SCREEN, Look
+from tpu_estimator_embedding.experiments.looks import SCREEN, Look, wrapped
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -32,6 +34,10 @@ FEWEST_OF_SPREAD = 3
 # Of small text, to choose the columns of a legend; wide letters, so that it is never too many.
 _LETTERS_PER_INCH, _LETTERS_OF_HANDLE = 15, 6
 _MOST_IN_AXIS = 6  # entries of a legend
+_MOST_COLUMNS = 4  # of a legend
+_MOST_TIMES_WIDER = 4.5  # how much wider a line is than the ones that it equals
+_SHORT = 24  # letters of a label that may be slanted, and next to others in a legend
+_NARROWEST = 12  # letters of a line of a label that is broken
 _WIDE = 9.0  # inches of a figure that shares its width with a legend, or has long labels
 
 _OF_COLUMNS = "/embedding_weights"  # end of the key of a column's table
@@ -76,6 +82,26 @@ def short_names(keys: Sequence[str]) -> list[str]:
     return [name if counts[name] == 1 else key for name, key in zip(last, shorter, strict=True)]
 
 
+def distinguishing(labels: Iterable[str]) -> dict[str, str]:
+    """Returns each label without the parts that all of them have, if any of them is long.
+
+    >>> list(distinguishing(["runs/rate=1,limit=0.5/model", "runs/rate=1,limit=2/model"]).values())
+    ['limit=0.5', 'limit=2']
+    >>> list(distinguishing(["a/b", "a/c"]).values())
+    ['a/b', 'a/c']
+    """
+    parts = {label: re.findall("[^,/]*[,/]?", label) for label in labels}
+    bare = {label: [part.rstrip(",/") for part in found] for label, found in parts.items()}
+    common = set.intersection(*map(set, bare.values())) if bare else set()
+    shorter = {label: "".join(part for part, name in zip(found, bare[label], strict=True)
+                              if name not in common).rstrip(",/")
+               for label, found in parts.items()}
+    is_enough = all(shorter.values()) and len(set(shorter.values())) == len(shorter)
+    if is_enough and max(map(len, shorter), default=0) > _SHORT:
+        return shorter
+    return {label: label for label in parts}
+
+
 def curves(title: str, x_label: str, y_label: str, groups: Groups,
            settings: Sequence[str] | None = None, look: Look = SCREEN) -> Drawing:
     """Draws the mean of every group as a line, and each of its curves as a thin line.
@@ -86,6 +112,7 @@ def curves(title: str, x_label: str, y_label: str, groups: Groups,
         look: where the figure is to be seen.
     """
     order = list(groups if settings is None else settings)
+    names = distinguishing(order)
     width = _WIDE if len(groups) > _MOST_IN_AXIS else SCREEN.width
     with _figure(look, width) as (figure, axis):
         means = {label: _mean(members) for label, members in groups.items()}
@@ -93,14 +120,16 @@ def curves(title: str, x_label: str, y_label: str, groups: Groups,
             color, line, marker = _style(order.index(label))
             mean = means[label]
             axis.plot(*zip(*mean, strict=True), color=color, linestyle=line,
-                      label=label if settings is None else with_count(label, len(members)),
-                      linewidth=look.line * (1 + 1.5 * _equal_after(label, means)),
+                      label=names[label] if settings is None else with_count(
+                          names[label], len(members)),
+                      linewidth=look.line * (1 + _equal_after(label, means) * min(
+                          1.5, _MOST_TIMES_WIDER / len(means))),
                       marker=marker if len(mean) <= 20 else None)
             for member in members if len(members) > 1 else ():
                 axis.plot(*zip(*member, strict=True), color=color, linestyle=line, alpha=0.45,
                           linewidth=look.line / 3)
         look.describe(axis, title, x_label, y_label)
-        _legend(figure, axis)
+        _legend(figure, axis, may_cover=True)
         return _drawing(figure, look)
 
 
@@ -121,8 +150,10 @@ def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[f
         look: where the figure is to be seen.
     """
     order = list(values if settings is None else settings)
+    names = distinguishing(order)
     colors = [_style(order.index(label))[0] for label in values]
-    with _figure(look, _WIDE if _are_long(values) else SCREEN.width) as (figure, axis):
+    width = max(_WIDE if _are_long(values) else SCREEN.width, 1.5 + 0.25 * len(values))
+    with _figure(look, width) as (figure, axis):
         for place, item in enumerate(values.values()):
             axis.plot([place] * len(item), item, linestyle="", marker="o", color=colors[place],
                       alpha=0.6, label="one seed, in the colour of its setting"
@@ -137,13 +168,11 @@ def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[f
         if baseline is not None and baseline in values:
             axis.axhline(float(np.mean(values[baseline])), color="#666666", linestyle="--",
                          linewidth=1, label=with_count(
-                             f"mean of {x_label} {baseline}", len(values[baseline])))
-        labels = [f"{label}\nn = {len(item)}" for label, item in values.items()]
-        axis.set_xticks(range(len(labels)), labels, rotation=30 if _are_long(values) else 0,
-                        ha="right" if _are_long(values) else "center")
-        axis.set_xlim(-0.5, len(values) - 0.5)
+                             f"mean of {x_label} {names[baseline]}", len(values[baseline])))
         look.describe(axis, title, x_label, y_label)
-        _legend_above(figure, axis, 3)  # beside the few points, none of which it may cover
+        _ticks(figure, axis, [names[label] for label in values],
+               [f"n = {len(item)}" for item in values.values()])
+        _legend(figure, axis, may_cover=False)
         return _drawing(figure, look)
 
 
@@ -170,24 +199,22 @@ def bars(title: str, x_label: str, y_label: str, labels: Sequence[str],
         look: where the figure is to be seen.
     """
     order = list(groups if settings is None else settings)
-    width = max(7.5, 1.5 + 0.25 * len(labels) * len(groups))
-    height = 4.5 + (0.04 * max(map(len, labels)) if _are_long(labels) else 0.0)
-    with _figure(look, width, height) as (figure, axis):
+    names = distinguishing(order)
+    width = max(SCREEN.width, 1.5 + 0.25 * len(labels) * len(groups))
+    with _figure(look, width) as (figure, axis):
         places, thickness = np.arange(len(labels)), min(0.3, 0.8 / len(groups))
         for index, (name, values) in enumerate(groups.items()):
             of_style = order.index(name)
             axis.bar(places + (index - (len(groups) - 1) / 2) * thickness, values, thickness,
-                     label=with_count(name, counts[name]) if counts else name,
+                     label=with_count(names[name], counts[name]) if counts else names[name],
                      color=_COLORS[of_style % len(_COLORS)], edgecolor="white",
                      hatch=("", "//", "..", "xx")[of_style // len(_COLORS) % 4])
-        axis.set_xlim(-0.5, len(labels) - 0.5)
-        axis.set_xticks(places, list(labels), rotation=30 if _are_long(labels) else 0,
-                        ha="right" if _are_long(labels) else "center")
         if is_logarithmic:
             axis.set_yscale("log")
         look.describe(axis, title, x_label, y_label)
+        _ticks(figure, axis, labels)
         if len(groups) > 1 or "" not in groups:
-            _legend_above(figure, axis, 4)
+            _legend(figure, axis, may_cover=False)
         return _drawing(figure, look)
 
 
@@ -210,8 +237,9 @@ def histograms(x_label: str, y_label: str, edges: np.ndarray, counts: Mapping[st
             axis.set_xscale("log")
             axis.xaxis.set_minor_formatter(NullFormatter())
             axis.set_xlim(edges[max(0, low - 5)], edges[min(len(edges) - 1, high + 6)])
-            axis.set_title(title, fontsize=look.small)
             axis.set(xlabel=x_label, ylabel=y_label)
+            letters = figure.get_figwidth() / 2 * _LETTERS_PER_INCH
+            axis.set_title(wrapped(title, int(0.8 * letters)), fontsize=look.small)
         return _drawing(figure, look)
 
 
@@ -258,28 +286,71 @@ def _are_long(labels: Iterable[str]) -> bool:
     return sum(len(label) for label in labels) > 60
 
 
-def _legend(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes") -> None:
+def _legend(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes",
+            may_cover: bool) -> None:
+    """A legend in the axis, or below it, which makes the figure as much higher.
+
+    Args:
+        figure: the figure.
+        axis: its only axis.
+        may_cover: whether it may be in the axis, where a small one fits between lines.
+    """
     handles, labels = axis.get_legend_handles_labels()
-    if len(labels) > _MOST_IN_AXIS:
-        figure.legend(handles, labels, loc="outside right upper")
-    else:
+    longest, letters = max(map(len, labels)), figure.get_figwidth() * _LETTERS_PER_INCH
+    if may_cover and len(labels) <= _MOST_IN_AXIS and longest <= letters / 2:
         axis.legend(handles, labels)
+        return
+    while True:
+        columns = max(1, min(_MOST_COLUMNS, len(labels),
+                             int(letters // (longest + _LETTERS_OF_HANDLE))))
+        lines = [wrapped(label, int(letters / columns) - _LETTERS_OF_HANDLE) for label in labels]
+        legend = figure.legend(handles, lines, loc="outside lower left", ncols=columns)
+        extent = legend.get_window_extent()
+        if extent.width <= 0.98 * figure.bbox.width or letters < _NARROWEST:
+            break
+        legend.remove()
+        letters *= 0.9
+    figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
 
 
-def _legend_above(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes",
-                  most_columns: int) -> None:
-    """A legend outside the axis, in as many columns as fit the width of the figure."""
-    handles, labels = axis.get_legend_handles_labels()
-    letters = figure.get_figwidth() * _LETTERS_PER_INCH
-    columns = int(letters // (max(map(len, labels)) + _LETTERS_OF_HANDLE))
-    figure.legend(handles, labels, loc="outside upper right",
-                  ncols=max(1, min(most_columns, len(labels), columns)))
+def _ticks(figure: "matplotlib.figure.Figure", axis: "matplotlib.axes.Axes",
+           labels: Sequence[str], counts: Sequence[str] | None = None) -> None:
+    """The labels at 0, 1, ... of the horizontal axis; long ones make the figure higher.
+
+    Args:
+        figure: the figure.
+        axis: its only axis.
+        labels: what is at each place.
+        counts: a further line of each of them.
+    """
+    def size(texts: Sequence[str], **options: Any) -> tuple[float, float]:
+        axis.set_xticks(range(len(labels)), [
+            "\n".join(lines) for lines in zip(texts, *([counts] if counts else []), strict=True)],
+            **options)
+        extents = [label.get_window_extent() for label in axis.get_xticklabels()]
+        return (max(extent.width for extent in extents), max(extent.height for extent in extents))
+
+    axis.set_xlim(-0.5, len(labels) - 0.5)
+    longest, room = max(map(len, labels)), 0.85 * figure.bbox.width / len(labels)
+    width, height = size(labels)
+    letters, high = int(longest * room / width), height
+    if letters < min(longest, _NARROWEST):
+        if longest <= _SHORT:
+            _, high = size(labels, rotation=30, ha="right")
+        else:
+            lines = max(1, int(room / (height / (2 if counts else 1))) - bool(counts))
+            _, high = size([wrapped(label, max(_SHORT, math.ceil(1.2 * longest / lines)))
+                            for label in labels], rotation=90, ha="center")
+    elif letters < longest:
+        _, high = size([wrapped(label, letters) for label in labels])
+    figure.set_figheight(figure.get_figheight() + (high - height) / figure.dpi)
 
 
 @contextlib.contextmanager
 def _figure(look: Look, width: float = SCREEN.width, height: float = 4.5
             ) -> Iterator["tuple[matplotlib.figure.Figure, matplotlib.axes.Axes]"]:
     with figures.figure(*look.size(width, height), look.settings) as figure:
+        figure.set_dpi(look.dpi)  # what is measured of texts depends on it
         axis = figure.add_subplot()
         yield figure, axis
 

@@ -153,7 +153,8 @@ def collect(run: Run) -> RunResult:
     curves: Curves = {}
     for model_dir in sorted(run.directory.glob("model*")):
         prefix = "" if model_dir.name == "model" else f"{model_dir.name}/"
-        curves.update({prefix + name: points for name, points in read_scalars(model_dir).items()})
+        curves.update({prefix + name: points for name, points in read_scalars(
+            model_dir, run.empty_evaluations).items()})
     if outcome is None:
         return RunResult(run, "interrupted" if run.directory.exists() else "not run", curves,
                          None, {})
@@ -212,8 +213,8 @@ def mean_and_spread(values: Sequence[float]) -> str:
 
     >>> mean_and_spread([0.5]), mean_and_spread([1.0, 2.0]), mean_and_spread([1.0, 2.0, 3.0])
     ('0.5', '1.5', '2.0 ± 1.0')
-    >>> mean_and_spread([])
-    '-'
+    >>> mean_and_spread([]), mean_and_spread([1.0, 2.0, math.nan])
+    ('-', 'nan')
     """
     if not values:
         return "-"
@@ -227,8 +228,9 @@ def mean_and_spread(values: Sequence[float]) -> str:
 
 
 def spread_of(values: Sequence[float]) -> float | None:
-    """Returns the sample standard deviation; None of fewer values than it takes to say one."""
-    return statistics.stdev(values) if len(values) >= FEWEST_OF_SPREAD else None
+    """Returns the sample standard deviation; None of too few values, or of one without end."""
+    is_known = len(values) >= FEWEST_OF_SPREAD and all(map(math.isfinite, values))
+    return statistics.stdev(values) if is_known else None
 
 
 def _is_reached(metric: str, target: float) -> Callable[[float], bool]:

@@ -9,6 +9,9 @@ from typing import Any
 from tpu_estimator_embedding.experiments.files import read_json, write_json
 from tpu_estimator_embedding.experiments.setting import Setting
 
+# Kept when a run starts over, like the event files that it is about.
+EMPTY_EVALUATIONS = "empty_evaluations.json"
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -56,6 +59,12 @@ class Run:
     def steps_so_far(self) -> int | None:
         """The last recorded number of steps since the run was started; None before the first."""
         return (read_json(self.directory / "progress.json") or {}).get("steps")
+
+    @property
+    def empty_evaluations(self) -> dict[pathlib.Path, list[int]]:
+        """Directory of each evaluation that read no batch -> steps at which it did not."""
+        return {self.directory / name: steps for name, steps in (
+            read_json(self.directory / EMPTY_EVALUATIONS) or {}).items() if steps}
 
     def start_over(self) -> None:
         """Removes the result; checkpoints stay, and the program continues from them."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tpu_estimator_embedding import checks, figures, tf_config
 from tpu_estimator_embedding.experiments import (
+    conclusions,
     directory_lock,
     program_search,
     program_sweep,
@@ -261,6 +262,8 @@ def _show(results: Results) -> None:
     for result in results.runs:
         if result.has_failed and result.has_ended:
             print(f"{result.run.name} failed: {result.error}\n  its log: {result.run.log}")
+    for warning in conclusions.warnings_of(results):
+        print(f"warning: {warning}")
 
 
 def _by_key(texts: Sequence[str]) -> dict[str, list[str]]:

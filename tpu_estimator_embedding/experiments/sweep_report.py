@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tpu_estimator_embedding import figures
-from tpu_estimator_embedding.experiments import explorer, html_page, plots, report
+from tpu_estimator_embedding.experiments import conclusions, explorer, html_page, plots, report
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, table_curves
 from tpu_estimator_embedding.experiments.report import Section
 from tpu_estimator_embedding.experiments.results import Results, RunResult, rounded, summary_rows
@@ -53,7 +53,8 @@ def write_report(results: Results, subject: Sequence[str], search: SearchReport 
     """
     return report.write(results.directory, f"Sweep of {_name(subject)}", [
         Section("", [
-            html_page.paragraph(_opening(results)),
+            html_page.paragraph(conclusions.opening(results)),
+            *map(html_page.paragraph, conclusions.warnings_of(results)),
             html_page.table(summary_rows(results)),
             html_page.paragraph(
                 "± is the standard deviation of three or more runs with different seeds. The "
@@ -88,18 +89,6 @@ def _finals(results: Results, result: RunResult) -> dict[str, float]:
 def _name(subject: Sequence[str]) -> str:
     """The program's file or module, without its directory or `-m`."""
     return subject[1] if subject[0] == "-m" else pathlib.PurePath(subject[0]).name
-
-
-def _opening(results: Results) -> str:
-    ended = [result for result in results.runs if not result.error]
-    text = f"{len(ended)} of {len(results.runs)} runs were successful."
-    summaries = [summary for summary in results.summaries() if summary.values]
-    if not summaries:
-        return text
-    choose = min if results.lower_is_better else max
-    best = choose(summaries, key=lambda summary: sum(summary.values) / len(summary.values))
-    extreme = "lowest" if results.lower_is_better else "highest"
-    return f"{text} The {extreme} mean {results.metric} is that of {best.setting.label}."
 
 
 def _figures(results: Results) -> Figures:

@@ -6,6 +6,7 @@
     factor   = number | word { ":" number } | "(" schedule ")"
 """
 
+import contextlib
 import difflib
 import re
 
@@ -117,6 +118,9 @@ def _number(text: str) -> float:
 
 
 def _nearest(word: str) -> str:
+    with contextlib.suppress(ValueError):
+        float(word)  # nan, inf: no name that is misspelled
+        return ""
     names = [*_CLASSES, *_OTHER_NAMES]
     nearest = difflib.get_close_matches(word, names, 3, 0.4) or list(_CLASSES)
     return f"Nearest to {word!r}: {', '.join(nearest)}."

@@ -166,6 +166,22 @@ def test_unknown_table_is_a_row_with_the_nearest_name(sweep):
                           "'conts'. Nearest: counts.")
 
 
+def test_evaluation_without_a_batch_is_no_result(sweep, tmp_path):
+    results = sweep.func(make_estimator, [0, 1], **{
+        **sweep.keywords, "eval_input_fn": counting.input_of([])})
+    assert [str(result.curves["loss"]) for result in results.runs] == ["[(3, nan), (6, nan)]"] * 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "In 2 of 2 runs an evaluation read no batch" in page and "The lowest" not in page
+    results = sweep([0.5])
+    assert not results.runs[0].run.empty_evaluations
+
+
+def test_multiplier_that_those_of_tables_replace_is_said_to_have_no_effect(sweep, tmp_path):
+    sweep([Setting(multiplier=value, tables={"count*": 0.25}) for value in (0, 1)])
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "multiplier has no effect here" in page and "of all settings is the same" in page
+
+
 def test_figures_and_trackers_are_those_that_are_asked_for(sweep, tmp_path, monkeypatch):
     out, written = tmp_path / "out", []
     monkeypatch.setattr(run_records, "check_trackers", lambda names, argument: None)

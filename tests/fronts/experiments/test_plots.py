@@ -20,12 +20,21 @@ SETTINGS = ["as it is", "0", "1", "2"]
 CURVE = [(0, 1.0), (10, 0.5)]
 MANY = [f"multiplier={number},learning_rate=0.0{number}" for number in range(9)]
 FIGURES = {
-    "dots": lambda values, look=SCREEN: plots.dots(
-        "Final auc", "gradient multiplier", "auc", values, "1", SETTINGS, look),
-    "curves": lambda values, look=SCREEN: plots.curves("auc", "step", "auc", {
-        label: [CURVE] * len(item) for label, item in values.items()}, SETTINGS, look),
-    "bars": lambda values, look=SCREEN: plots.bars("auc", "table", "auc", ["users"], {
-        label: [1.0] for label in values}, settings=SETTINGS, look=look)}
+    "dots": lambda values, look=SCREEN, settings=SETTINGS: plots.dots(
+        "Final auc", "gradient multiplier", "auc", values, "1", settings, look),
+    "curves": lambda values, look=SCREEN, settings=SETTINGS: plots.curves("auc", "step", "auc", {
+        label: [CURVE] * len(item) for label, item in values.items()}, settings, look),
+    "bars": lambda values, look=SCREEN, settings=SETTINGS: plots.bars(
+        "auc", "table", "auc", ["users"], {label: [1.0] for label in values}, settings=settings,
+        look=look)}
+LONG = {
+    "settings": [f"multiplier={value},table:user*=0.5,table:ad=1" for value in (
+        "0", "freeze_until:5*0.5,then:20:exponential:0.5:10", "cosine:0.1:40", "warmup:30")],
+    "paths": ["st1", *(f"sw4/runs/multiplier=1,learning_rate=0.25,clipping_limit={limit},seed=0/"
+                       "model" for limit in (0.5, 1))],
+    "one word": [letter * 150 for letter in "Wab"],
+    "many": [f"multiplier={number}0000,learning_rate=0.{number},clipping_limit=0.{number}5,"
+             "table:user*=0.5" for number in range(1, 25)]}
 FOR_PAPER = {
     **{name: lambda look, draw=draw: draw({"0": [0.5, 0.6, 0.7], "1": [0.7]}, look)
        for name, draw in FIGURES.items()},
@@ -42,13 +51,18 @@ FOR_PAPER = {
 
 
 @pytest.fixture
-def axis_of(monkeypatch):
-    """A function that returns the axis, and the labels of the legend, of a figure."""
+def figures(monkeypatch):
+    """The figures that are drawn."""
     figures = []
     drawing = plots._drawing
     monkeypatch.setattr(plots, "_drawing", lambda figure, look: (
         figures.append(figure) or drawing(figure, look)))
+    return figures
 
+
+@pytest.fixture
+def axis_of(figures):
+    """A function that returns the axis, and the labels of the legend, of a figure."""
     def axis_of(kind, values):
         FIGURES[kind](values)
         [axis] = figures[-1].axes
@@ -87,6 +101,33 @@ def test_setting_has_one_colour_in_all_figures(axis_of):
     assert curves.lines[0].get_color() == expected
     assert to_hex(bars.patches[0].get_facecolor()).upper() == expected
     assert plots.styles(settings)["1"].color == expected
+
+
+@pytest.mark.parametrize("look", [SCREEN, paper(["png"])], ids=["screen", "paper"])
+@pytest.mark.parametrize("labels", LONG)
+@pytest.mark.parametrize("kind", FIGURES)
+@pytest.mark.filterwarnings("error")
+def test_long_labels_are_whole_and_beside_the_axis(kind, labels, look, figures):
+    FIGURES[kind]({label: [0.5] for label in LONG[labels]}, look, LONG[labels])
+    [figure] = figures
+    [axis] = figure.axes
+    for legend in figure.legends:
+        assert not legend.get_window_extent().overlaps(axis.get_tightbbox())
+    shown = [*figure.legends, *filter(None, [axis.get_legend()]),
+             *(axis.get_xticklabels() if kind != "curves" else ())]
+    for extent in (item.get_window_extent() for item in shown):
+        assert extent.min.min() >= 0 and (extent.max <= figure.bbox.max).all(), extent
+    assert axis.bbox.width > 0.5 * figure.bbox.width
+    assert axis.bbox.height > 1.3 * figure.dpi
+
+
+def test_labels_keep_what_distinguishes_them():
+    names = list(plots.distinguishing(LONG["settings"]).values())
+    assert names[:2] == ["multiplier=0",
+                         "multiplier=freeze_until:5*0.5,then:20:exponential:0.5:10"]
+    assert list(plots.distinguishing(LONG["paths"]).values()) == LONG["paths"]
+    for labels in (["a" * 30 + ",b", "b," + "a" * 30], ["a" * 30, "a" * 30 + "/b"], ["a" * 30]):
+        assert list(plots.distinguishing(labels).values()) == labels
 
 
 def test_figures_come_in_every_format_and_the_same_values_give_the_same_files(tmp_path):

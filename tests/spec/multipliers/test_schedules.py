@@ -106,6 +106,8 @@ def test_names_of_python_are_read_too():
 @pytest.mark.parametrize("text, sentence", [
     ("wramup:1000", "got 'wramup:1000'. Nearest to 'wramup': warmup"),
     ("freeze_till:5", "Nearest to 'freeze_till': freeze_until"),
+    ("nan", "got 'nan'\\.$"),
+    ("-inf", "got '-inf'\\.$"),
     ("xyz", "Nearest to 'xyz': constant, warmup, cosine"),
     ("", "`multiplier` must be a number, warmup:STEPS"),
     ("warmup", "got 'warmup'"),
