@@ -8,7 +8,6 @@ It may have `parse(parser, arguments)`, where the arguments are not argparse's a
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -73,9 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.verb is None:
         parser.print_help(sys.stderr)
         return _STATUS_OF_WRONG_USE
-    try:
-        os.getcwd()
-    except FileNotFoundError:
+    if not _has_working_directory():
         print(f"{PROGRAM}: the working directory no longer exists. Change to another one: cd ~",
               file=sys.stderr)
         return _STATUS_OF_WRONG_USE
@@ -91,8 +88,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _STATUS_OF_SIGPIPE
 
 
+def _has_working_directory() -> bool:
+    import os
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _end_threads(status: int) -> None:
     """Ends the process, if a program that was stopped has left threads, which may never end."""
+    import os
     import threading
     if any(not thread.daemon for thread in threading.enumerate()
            if thread is not threading.main_thread()):
@@ -112,6 +119,7 @@ def _discarded(stream: TextIO) -> bool:
 
     Returns whether the stream is one.
     """
+    import os
     import select
     poll = select.poll()
     poll.register(stream, select.POLLOUT)

@@ -139,7 +139,7 @@ class _Follower:
         replaced = dict(self._replacements(searched, origin))
         picked = {one.node for one in lines if self._picks(_value(one), origin)
                   and not {"gradients", "self", "params"} & targets_of(one.node)}
-        if self._hides([one for one in lines if one.node not in picked], replaced, of_origin=line):
+        if self._hides([one for one in lines if one.node not in picked], replaced):
             return None
         of_gradients = self._dependent(lines, origin)
         if not self._is_known(searched, replaced, lines) or _depends_on_order(
@@ -176,14 +176,15 @@ class _Follower:
                 if isinstance(one, cst.If) and self._in_training(one.test) is None]
 
     @staticmethod
-    def _hides(lines: Sequence[Line], replaced: dict[cst.CSTNode, str], of_origin: Line) -> bool:
-        """Whether lines assign what `transform_gradients` is given before they read it."""
+    def _hides(lines: Sequence[Line], replaced: dict[cst.CSTNode, str]) -> bool:
+        """Whether lines assign what `transform_gradients` is given before others read it."""
         for index, line in enumerate(lines):
-            if any(holds(line.node, node) for node in replaced):
-                continue
-            is_before = of_origin in lines[index:]
-            if {"self", "params", "variables"} & targets_of(line.node) or (
-                    is_before and "gradients" in targets_of(line.node)):
+            targets = targets_of(line.node)
+            is_given = any(holds(line.node, node) for node in replaced)
+            if {"self", "params", "variables"} & targets and not is_given or (
+                    "gradients" in targets and any(
+                        holds(later.node, node) for later in lines[index + 1:]
+                        for node, text in replaced.items() if "gradients" in text)):
                 return True
         return False
 

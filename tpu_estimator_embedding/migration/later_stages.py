@@ -139,7 +139,8 @@ def _kept_by(attempt: _Attempt, callers: Sequence[ProgramFile],
 _KEPT = ("needs it as it is: mend what the report says there, or give each a function for its "
          "TPUEstimator alone")
 _OTHER_MODEL = ("has a TPUEstimator with another model_fn of that module, or other arguments: "
-                "put each model_fn into a module without a TPUEstimator, and give it the same arguments")
+                "put each model_fn into a module without a TPUEstimator, and give it the same "
+                "arguments")
 
 
 def readers_of(files: Sequence[ProgramFile], path: str, name: str, method: str = "") -> list[str]:

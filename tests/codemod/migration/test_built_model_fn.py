@@ -54,6 +54,9 @@ def test_builder_whose_function_has_the_name_of_a_variable():
     ("builder(0.5)", "    estimator = tf", "    builder(0.1)\n    estimator = tf"),
     ("builder(0.5)", "    estimator = tf", "    keep(builder)\n    estimator = tf"),
     ("builder(0.5)", "def builder(base,", "def builder(base, *others,"),
+    ("builder(0.5, units=(one for one in (1, 2)))", "", ""),
+    ("builder(0.5)", "        # The rate", "        print(model_fn)\n        # The rate"),
+    ("builder(0.5)", "def builder(base,", "functools = None\n\n\ndef builder(base,"),
     ("builder(0.5)", "def builder(", "@registered\ndef builder("),
     ("builder(0.5)", "    return model_fn\n", "    print(base)\n    return model_fn\n"),
     ("builder(0.5)", "        # The rate", "        units = 3\n        # The rate")])

@@ -170,6 +170,15 @@ TRAINING = {
         "        pairs = list(reversed(pairs))\n"
         "        train_op = optimizer.apply_gradients(zip(grads, [v for _, v in pairs]), step)",
         "pairs"),
+    "variables under the name of gradients": (
+        TRAIN_OP, "        pairs = optimizer.compute_gradients(loss)\n"
+        "        gradients = [v for _, v in pairs]\n"
+        "        grads, _ = zip(*pairs)\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, gradients), step)", "gradients"),
+    "variables twice": (
+        TRAIN_OP, "        grads, variables = zip(*optimizer.compute_gradients(loss))\n"
+        "        train_op = optimizer.apply_gradients(zip(variables, variables), step)",
+        "zip(variables, variables)"),
     "gradients of a second optimizer": (
         TRAIN_OP, "        other = tf.train.AdamOptimizer(0.1)\n"
         "        grads = other.compute_gradients(loss)\n"
@@ -459,6 +468,10 @@ class Base(object):
         self.units = units
 
 
+def make():
+    return Tower(8)
+
+
 class Tower(Base):
     def __init__(self, units):
         super(Tower, self).__init__(units)
@@ -481,10 +494,13 @@ class Tower(Base):
     ("class Tower", "@registered\nclass Tower", 3),
     ("self.out = ", "self.units.out = ", 1),
     ("self.calls = 0", "Tower.calls = 0", 3),
+    ("self.calls = 0", "self.calls += [0]", 1),
+    ("class Base(object):", "class Base(object):\n    units = Descriptor()\n", 3),
+    (TRAIN, "    make()\n" + TRAIN, 3),
     ("self.calls = 0", "self.all.append(0)", 1)])
 def test_attributes_of_objects_that_a_call_makes_are_not_reported(old, new, number):
     program = PROGRAM.replace("def model_fn", TOWER + "def model_fn").replace(
-        FORWARD, "    loss += tf.reduce_sum(Tower(8)(net))")
+        FORWARD, "    loss += tf.reduce_sum(Tower(8)(net)) + tf.reduce_sum(make()(net))")
     assert old in program
     program = program.replace(old, new) if old else program
     found = [one for one in rewrite(program, to="tf2").findings if one.code == "TEE409"]

@@ -467,3 +467,8 @@ def test_environments_in_the_given_directory_are_left_out_with_a_line(folder, ca
     assert written.err.startswith(
         "left out: env, a conda environment. To include it, give it by its name.\n"
         "left out: venv, a virtual environment. To include it, give it by its name.\n")
+    assert programs.left_out([".", "venv"]) == {pathlib.Path("env"): "a conda environment"}
+    for file in directory.glob("*.py"):
+        file.unlink()
+    with pytest.raises(FileNotFoundError, match=r"but in env \(a conda environment\), venv \("):
+        programs.find(["."])

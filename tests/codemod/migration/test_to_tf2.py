@@ -165,6 +165,9 @@ def test_estimator_that_is_made_through_a_value_is_reported(lines, call):
 @pytest.mark.parametrize("old, new, what", [
     ("train_op=train_op)", "train_op=train_op, host_call=(write, [loss]))", "`host_call`"),
     ("train_op=train_op)", "train_op=train_op, training_hooks=[hook])", "`training_hooks`"),
+    ("estimator.train(input_fn, max_steps=100)",
+     "try: estimator.export_saved_model('a', receiver)\n    except OSError: pass",
+     "`export_saved_model`"),
     ("train_op=train_op)", "train_op=train_op, scaffold_fn=scaffold)", "`scaffold_fn`"),
     ("estimator.train(input_fn, max_steps=100)", "estimator.export_saved_model('a', receiver)",
      "`export_saved_model`"),
@@ -188,6 +191,12 @@ def test_manual_steps_are_marked(old, new, what):
     assert is_of_model_fn == lines[mark + 1].startswith("def dense_learning_rate(")
     assert is_of_model_fn or lines[mark + 1].startswith("    ")
     assert any(what in finding.message for finding in found)
+
+
+def test_every_manual_step_of_a_statement_is_marked():
+    text, _ = migrated(PROGRAM.replace(
+        "train_op=train_op)", "train_op=train_op, training_hooks=[a], scaffold_fn=b)"))
+    assert text.count("# Manual step TEE404: ") == 2
 
 
 @pytest.mark.parametrize("call", [

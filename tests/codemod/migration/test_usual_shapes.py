@@ -124,6 +124,13 @@ STORED = "tf.compat.v1.keras.utils.get_or_create_layer("
     ("K.Bidirectional(K.LSTM(4, name='b'), name='a')(net)",
      STORED + "'a', lambda: K.Bidirectional(K.LSTM(4, name='b'), name='a'))(net)"),
     ("K.Flatten()(K.LeakyReLU(0.1)(net))", "K.Flatten()(K.LeakyReLU(0.1)(net))"),
+    ("K.Dense(params['units'], name='a')(net)",
+     STORED + "'a', lambda: K.Dense(params['units'], name='a'))(net)"),
+    ("K.Dense(4, 'relu' if mode == 'train' else None, name='a')(net)", None),
+    ("K.Lambda(lambda x: 2.0 * x, name='a')(net)", None),
+    ("(lambda x: K.Dense(4, name='a')(x))(net)", None),
+    ("K.Dense(4, name='a')(tf.layers.dense(net, 4, name=\"a\"))", None),
+    ("K.Dense(4, name='dense_1')(net)", None),
     ("K.Dense(4)(net)", None), ("K.Dense(4, name=FLAGS.name)(net)", None),
     ("K.Dense(4, name='a')(K.Dense(4, name='a')(net))", None),
     ("sum([K.Dense(4, name='a')(net) for one in range(2)])", None)])
@@ -133,6 +140,15 @@ def test_keras_layers_with_a_name_are_found_again(layers, written):
     text, findings = migrated(program)
     assert ("TEE402" in {one.code for one in findings}) == (written is None)
     assert f"    net = {written or layers}\n" in text
+
+
+@pytest.mark.parametrize("lines", [
+    "def tower(x):\n        return tf.keras.layers.Dense(4, name='a')(x)\n"
+    "    net = tower(net) + tower(net)",
+    "units = 4 if mode == 'train' else 4\n    net = tf.keras.layers.Dense(units, name='a')(net)"])
+def test_keras_layers_of_several_calls_are_not_made_one(lines):
+    text, findings = migrated(PROGRAM.replace("    logits =", f"    {lines}\n    logits ="))
+    assert "TEE402" in {one.code for one in findings} and "get_or_create_layer" not in text
 
 
 def test_gradients_may_be_changed_under_a_variable_of_the_mode():
