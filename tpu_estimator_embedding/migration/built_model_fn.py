@@ -18,7 +18,9 @@ from collections.abc import Iterable, Set
 import libcst as cst
 from libcst import matchers
 
+from tpu_estimator_embedding.migration import unused_configs
 from tpu_estimator_embedding.migration.assignments import assigned, parameters
+from tpu_estimator_embedding.migration.model_fn_given import makes_iterator
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.node_search import dotted, find_all, find_names
 from tpu_estimator_embedding.migration.source_file import Edit
@@ -53,7 +55,7 @@ def partial_of(module: cst.Module, names: Names, model_fns: Iterable[cst.Functio
         given = _given(builder, model_fn, calls[0])
         if given is not None:
             return _ToPartial(builder, _free_name(builder, model_fn, module), calls[0], given,
-                              has_import="functools" in names.global_names)
+                              elsewhere, has_import="functools" in names.global_names)
     return None
 
 
@@ -76,9 +78,10 @@ def _given(builder: cst.FunctionDef, model_fn: cst.FunctionDef,
         or len(function.params.params) != len(parameters(function))
         for function in (builder, model_fn))
     odd: list[cst.CSTNode] = [*find_names(model_fn.body, model_fn.name.value),
-                              *find_all(call, cst.GeneratorExp), *find_all(model_fn, cst.Nonlocal)]
-    if has_others or odd or {*own} & {*assigned(model_fn), *parameters(model_fn)} or any(
-            one.default for one in model_fn.params.params):
+                              *find_all(model_fn, cst.Nonlocal)]
+    if has_others or odd or makes_iterator(call) or {*own} & {
+            *assigned(model_fn), *parameters(model_fn)} or any(
+                one.default for one in model_fn.params.params):
         return None
     given: dict[str, cst.Arg] = {}
     for index, argument in enumerate(call.args):
@@ -103,11 +106,11 @@ class _ToPartial(Edit):
     """Puts a model_fn in the place of its builder, and functools.partial in that of its call."""
 
     def __init__(self, builder: cst.FunctionDef, name: str, call: cst.Call,
-                 given: dict[str, cst.Arg], *, has_import: bool) -> None:
+                 given: dict[str, cst.Arg], elsewhere: Set[str], *, has_import: bool) -> None:
         super().__init__()
         self._builder, self._name, self._call = builder, name, call
         self._keywords = {argument: name for name, argument in given.items()}
-        self._has_import = has_import
+        self._elsewhere, self._has_import = elsewhere, has_import
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef,
                           updated_node: cst.FunctionDef) -> cst.FunctionDef:
@@ -143,12 +146,4 @@ class _ToPartial(Edit):
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         if self._has_import:
             return updated_node
-        place = next((index for index, statement in enumerate(original_node.body)
-                      if matchers.matches(statement, matchers.SimpleStatementLine(
-                          [matchers.Import() | matchers.ImportFrom()]))
-                      and "__future__" not in original_node.code_for_node(statement)), 0)
-        first = updated_node.body[place]
-        added = cst.parse_statement("import functools")
-        body = [*updated_node.body[:place], added.with_changes(leading_lines=first.leading_lines),
-                first.with_changes(leading_lines=[]), *updated_node.body[place + 1:]]
-        return updated_node.with_changes(body=body)
+        return unused_configs.with_imports(updated_node, "import functools\n", self._elsewhere)

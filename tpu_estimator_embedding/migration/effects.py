@@ -32,6 +32,7 @@ from tpu_estimator_embedding.migration.node_search import (
 SPEC = "TPUEstimatorSpec"
 _OWN_PURE = (SPEC, "embedding_column", "shared_embedding_columns", "ClassificationOutput",
              "PredictOutput", "RegressionOutput")
+_OF_BATCH = ("features", "labels", "mode")  # parameters of a model_fn, new in every call
 _OFTEN = "and the forward pass is called more often than a model_fn"
 _METHOD_CHANGES = f"`.{{}}` changes an object that outlives the call, {_OFTEN}"
 _UNKNOWN_STATEMENTS = {
@@ -73,17 +74,6 @@ def other_effect(name: str) -> str | None:
         if name == key or (key.endswith(".") and name.startswith(key)):
             return effect
     return None
-
-
-_OF_BATCH = ("features", "labels", "mode")  # parameters of a model_fn, new in every call
-
-
-def _assigned(target: cst.Attribute) -> str:
-    return f"`{'.'.join(dotted(target)) or target.attr.value}` is assigned, {_OFTEN}"
-
-
-def _code_of(effect: str) -> str:
-    return "TEE412" if effect in known_effects.NO_EFFECT else "TEE409"
 
 
 class Effects(cst.CSTVisitor):
@@ -240,7 +230,7 @@ class Effects(cst.CSTVisitor):
 
     def visit_AugAssign(self, node: cst.AugAssign) -> None:
         if isinstance(node.target, cst.Attribute):  # its object may be changed in place
-            self._add(node.target, "TEE409", _assigned(node.target))
+            self._add(node.target, "TEE409", _about_assignment(node.target))
         else:
             self._target(node.target)
         if isinstance(node.target, cst.Name) and (may_be_container(node.value) or any(
@@ -290,9 +280,9 @@ class Effects(cst.CSTVisitor):
                 self._target(element.value)
         elif isinstance(target, cst.Attribute):
             if dotted(target.value) == ("self",):
-                self._change(target, target.value, _assigned(target))
+                self._change(target, target.value, _about_assignment(target))
             else:
-                self._add(target, "TEE409", _assigned(target))
+                self._add(target, "TEE409", _about_assignment(target))
         elif isinstance(target, cst.Subscript):
             self._change(target, target.value, "an element of an object that outlives the call is "
                          f"assigned, {_OFTEN}")
@@ -488,6 +478,14 @@ class Effects(cst.CSTVisitor):
 
     def _add(self, node: cst.CSTNode, code: str, message: str) -> None:
         self.problems.append(Problem(node, code, message))
+
+
+def _about_assignment(target: cst.Attribute) -> str:
+    return f"`{'.'.join(dotted(target)) or target.attr.value}` is assigned, {_OFTEN}"
+
+
+def _code_of(effect: str) -> str:
+    return "TEE412" if effect in known_effects.NO_EFFECT else "TEE409"
 
 
 def _metric_functions(function: cst.FunctionDef, names: Names) -> list[cst.CSTNode]:

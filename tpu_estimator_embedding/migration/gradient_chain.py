@@ -234,7 +234,7 @@ class _Follower:
 
         Args:
             name: the variable.
-            after: what the line follows if others assigned it before.
+            after: a call after which it may be assigned again; then that line counts.
         """
         found = [line for line in self._before if binds(line.node, name.value)]
         lines = [line for line in self._before if after and holds(line.node, after)]

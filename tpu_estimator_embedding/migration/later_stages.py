@@ -37,6 +37,13 @@ from tpu_estimator_embedding.migration.report import Finding, in_words_of_progra
 from tpu_estimator_embedding.migration.source_file import ProgramFile, SourceFile
 from tpu_estimator_embedding.migration.to_tf2 import TRAINERS, Readers, SplitModel, Writer
 
+# Why a model_fn stays as it is for another TPUEstimator.
+_KEPT = ("needs it as it is: mend what the report says there, or give each a function for its "
+         "TPUEstimator alone")
+_OTHER_MODEL = ("has a TPUEstimator with another model_fn of that module, or other arguments: "
+                "put each model_fn into a module without a TPUEstimator, and give it the same "
+                "arguments")
+
 
 class ProgramModule(NamedTuple):
     """A module of a program.
@@ -132,15 +139,9 @@ def _kept_by(attempt: _Attempt, callers: Sequence[ProgramFile],
         if other != model and (
                 caller.path == model.path or other is not None and other.path == model.path
                 or any(readers_of([caller], model.path, *names) for names in model.read_as)):
-            found[caller.path] = _OTHER_MODEL if other is not None else _KEPT
+            has_other = other is not None and other.path == model.path
+            found[caller.path] = _OTHER_MODEL if has_other else _KEPT
     return found
-
-
-_KEPT = ("needs it as it is: mend what the report says there, or give each a function for its "
-         "TPUEstimator alone")
-_OTHER_MODEL = ("has a TPUEstimator with another model_fn of that module, or other arguments: "
-                "put each model_fn into a module without a TPUEstimator, and give it the same "
-                "arguments")
 
 
 def readers_of(files: Sequence[ProgramFile], path: str, name: str, method: str = "") -> list[str]:
@@ -299,10 +300,9 @@ class _Attempt:
         """
         if kept_by and self.model is not None:
             place = f" of {self.model.path}" * (self.model.path != self._path)
-            reason = next(iter(kept_by.values()))
             left = Finding(self._path, 0, 0, NotSplitError.code, f"its model_fn, "
                            f"`{self.model.function}`{place}, is not for it alone: "
-                           f"{', '.join(kept_by)} {reason}")
+                           + "; ".join(f"{path} {reason}" for path, reason in kept_by.items()))
             imports = self._written[self._path][0].imports
             return {self._path: dataclasses.replace(
                 imports, findings=(*imports.findings, left))}

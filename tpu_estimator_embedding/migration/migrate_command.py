@@ -253,7 +253,7 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     found, program = programs.find(args.paths, args.output), _program_of(args)
     for skipped, reason in programs.left_out(args.paths).items():
         if not args.output or skipped.resolve() != pathlib.Path(args.output).resolve():
-            print(f"left out: {skipped}, {reason}. To include it, give it by its name.",
+            print(f"left out: {skipped}, {reason}. To include it, pass its path, too.",
                   file=sys.stderr)
     given = {pathlib.Path(path) for path in args.paths}
     files = [_reported_if_unreadable(file) if file.path in given else file

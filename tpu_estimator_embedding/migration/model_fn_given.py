@@ -117,6 +117,9 @@ def find(given: cst.BaseExpression | None, call: cst.Call, names: Names,
     return _Search(call, names, assigned, names_of).find(given)
 
 
+_ITERATORS = ("enumerate", "filter", "iter", "map", "reversed", "zip")
+
+
 class _Search:
     def __init__(self, call: cst.Call, names: Names,
                  assigned: Callable[[cst.Name, cst.Call], cst.BaseExpression | None],
@@ -234,8 +237,10 @@ class _Search:
             if name in PARAMETERS:
                 raise NotSplitError(f"`{shown(one)}` of `functools.partial`: give it to the "
                                     "TPUEstimator", one)
-            if find_all(one.value, cst.GeneratorExp) or not (
-                    variable or calls.are_all_of(one.value)):
+            if makes_iterator(one.value):
+                raise NotSplitError(f"`{shown(one)}` of `functools.partial` can be read once, and "
+                                    "the forward pass is called more often: pass a list", one)
+            if not variable and not calls.are_all_of(one.value):
                 raise NotSplitError(f"`{shown(one)}` of `functools.partial` would be "
                                     "computed again: assign it to a variable above", one)
             own[name] = f'{variable}.keywords["{name}"]' if variable else text_of(one.value)
@@ -279,6 +284,12 @@ class _Search:
             if node not in first and not holds(function, node)
             for target in [node_target(node)]
             if isinstance(target, cst.Attribute) and target.attr.value in read]
+
+
+def makes_iterator(node: cst.CSTNode) -> bool:
+    """Whether an expression makes what can be read once, as far as it shows."""
+    return bool(find_all(node, cst.GeneratorExp)) or any(
+        dotted(call.func) in [(name,) for name in _ITERATORS] for call in find_all(node, cst.Call))
 
 
 def _returned(function: cst.FunctionDef) -> cst.FunctionDef | None:

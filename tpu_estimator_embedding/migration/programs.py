@@ -11,7 +11,7 @@ from tpu_estimator_embedding.migration.rewrite import MigratedFile
 
 ORIGINAL = ".orig"
 _SKIPPED = ("__pycache__", "node_modules")
-_WRITTEN = ".migrated"
+_WRITTEN = ".tpu_estimator_embedding_migrate"
 _WRITTEN_TEXT = ("`tpu-estimator-embedding migrate` wrote this directory. It leaves the directory "
                  "out when\nit reads the one around it.\n")
 # A file or directory that shows what the directory around it is.

@@ -55,6 +55,7 @@ def test_builder_whose_function_has_the_name_of_a_variable():
     ("builder(0.5)", "    estimator = tf", "    keep(builder)\n    estimator = tf"),
     ("builder(0.5)", "def builder(base,", "def builder(base, *others,"),
     ("builder(0.5, units=(one for one in (1, 2)))", "", ""),
+    ("builder(0.5, units=iter((1, 2)))", "", ""),
     ("builder(0.5)", "        # The rate", "        print(model_fn)\n        # The rate"),
     ("builder(0.5)", "def builder(base,", "functools = None\n\n\ndef builder(base,"),
     ("builder(0.5)", "def builder(", "@registered\ndef builder("),
@@ -80,3 +81,14 @@ def test_argument_of_the_model_fn_outlives_a_call():
             "        model_fn, config", "        functools.partial(model_fn, kept=KEPT), config")
     found = rewrite("import functools\n\nKEPT = []\n" + text, to="tf2").findings
     assert "TEE409" in {one.code for one in found}
+
+
+@pytest.mark.parametrize("value", ["(one for one in (1, 2))", "iter((1, 2))"])
+def test_argument_of_the_model_fn_that_can_be_read_once_is_refused(value):
+    text = PROGRAM.replace("params):\n    net", "params, kept):\n    net").replace(
+        "    estimator = tf", f"    fn = functools.partial(model_fn, kept={value})\n"
+        "    estimator = tf").replace("        model_fn, config", "        fn, config")
+    found = rewrite("import functools\n\n" + text, to="tf2").findings
+    [about] = [one.message for one in found if one.code == "TEE402"]
+    assert about.endswith(f"`kept={value}` of `functools.partial` can be read once, and the "
+                          "forward pass is called more often: pass a list")
