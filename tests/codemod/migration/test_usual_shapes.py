@@ -7,7 +7,7 @@ import textwrap
 import libcst as cst
 import pytest
 
-from tests.codemod.migration.test_closed_world import RETURN, TRAIN_OP, UPDATES
+from tests.codemod.migration.closed_world import RETURN, TRAIN_OP, UPDATES
 from tests.codemod.migration.test_to_tf2 import PROGRAM, migrated
 from tpu_estimator_embedding.migration.names import Names
 from tpu_estimator_embedding.migration.rewrite import rewrite
