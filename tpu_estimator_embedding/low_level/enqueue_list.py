@@ -72,7 +72,7 @@ def _checked_core(plan: EmbeddingPlan, datas: Mapping[str, AnyEnqueueData], core
         check_features(plan, datas)
     except ValueError as error:
         is_complete = {feature.name for feature in plan.features} <= set(datas)
-        fault = "has a feature that is not" if is_complete else "lacks a feature that is"
+        fault = "has a feature that is not" if is_complete else "misses a feature that is"
         raise ValueError(f"`enqueue_datas_list[{core}]` {fault} in `feature_to_config_dict`. "
                          f"{error}") from error
     kind = RaggedEnqueueData if ragged else EnqueueData

@@ -57,7 +57,7 @@ CASES = [
     (lambda api: make(api, device_config=api.DeviceConfig(2, 3, "/job:worker"), batch_size=6),
      ValueError, "num_hosts ("),
     (lambda api: enqueue(api, lambda api: [{}, {}]), ValueError,
-     "`enqueue_datas_list[0]` lacks a feature that is in `feature_to_config_dict`"),
+     "`enqueue_datas_list[0]` misses a feature that is in `feature_to_config_dict`"),
     (lambda api: enqueue(api, lambda api: [{"title": data(api), "user": data(api)}] * 2),
      ValueError, "`enqueue_datas_list[0]` has a feature that is not in `feature_to_config_dict`"),
     (lambda api: enqueue(api, lambda api: [{"title": "ids"}] * 2), ValueError,
