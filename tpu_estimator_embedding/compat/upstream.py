@@ -12,7 +12,6 @@ from tpu_estimator_embedding.compat import restored_modules
 restored_modules.import_estimator()
 
 from tensorflow_estimator.python.estimator import estimator, model_fn, run_config, training
-from tensorflow_estimator.python.estimator.export import export_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator
 from tensorflow_estimator.python.estimator.tpu.util import (
     check_positive_integer,
@@ -20,6 +19,6 @@ from tensorflow_estimator.python.estimator.tpu.util import (
 )
 from tensorflow_estimator.python.estimator.util import fn_args
 
-__all__ = ["check_positive_integer", "estimator", "export_lib", "fn_args", "model_fn",
-           "parse_iterations_per_loop", "run_config", "tpu_config", "tpu_context", "tpu_estimator",
-           "training"]
+__all__ = ["check_positive_integer", "estimator", "fn_args", "model_fn",
+           "parse_iterations_per_loop", "run_config", "tpu_config", "tpu_context",
+           "tpu_estimator", "training"]

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports a model: the graphs of its modes, under the tags of a CPU and of a TPU, as one folder."""
 
-import contextlib
 import dataclasses
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.export_directory import write_export
 from tpu_estimator_embedding.compat import upstream
-from tpu_estimator_embedding.compat.upstream import export_lib
 
 ModeKeys = upstream.model_fn.ModeKeys
 
@@ -62,14 +60,13 @@ def write(export: Export, add_graph: Callable[..., None]) -> bytes:
     Raises:
         ValueError: if no mode is exported, or neither for a CPU nor for a TPU.
     """
-    path = export_lib.get_timestamped_export_dir(export.directory)
-    unfinished = export_lib.get_temp_export_dir(path)
-    try:
-        builder = tf.compat.v1.saved_model.Builder(unfinished)
-        modes = [mode for mode in _MODES if export.receivers.get(mode)]
-        checks.check_with_sentence(
-            bool(modes), f"No valid modes for exporting found. Got {list(export.receivers)}.",
-            f"Give a function for one of {list(_MODES)}.")
+    modes = [mode for mode in _MODES if export.receivers.get(mode)]
+    checks.check_with_sentence(
+        bool(modes), f"No valid modes for exporting found. Got {list(export.receivers)}.",
+        f"Give a function for one of {list(_MODES)}.")
+
+    def write_into(path: str) -> None:
+        builder = tf.compat.v1.saved_model.Builder(path)
 
         def add(receivers: Mapping[str, Callable[[], Any]], **options: Any) -> None:
             add_graph(builder, input_receiver_fn_map=receivers,
@@ -80,20 +77,8 @@ def write(export: Export, add_graph: Callable[..., None]) -> bytes:
             add_meta_graphs(add, export.receivers, mode, for_cpu=export.for_cpu,
                             for_tpu=export.for_tpu, save_variables=mode == modes[0])
         builder.save(export.as_text)
-        _copy_assets(export.assets_extra or {}, unfinished)
-        tf.io.gfile.rename(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.rmtree(unfinished)
-        raise
-    return path
 
-
-def _copy_assets(assets: Mapping[str, str], directory: bytes) -> None:
-    for name, source in assets.items():
-        target = os.path.join(directory, b"assets.extra", tf.compat.as_bytes(name))
-        tf.io.gfile.makedirs(os.path.dirname(target))
-        tf.io.gfile.copy(source, target)
+    return write_export(export.directory, export.assets_extra, write_into)
 
 
 def add_meta_graphs(add_for_mode: Callable[..., None],

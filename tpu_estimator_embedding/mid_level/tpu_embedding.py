@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.saved_model import save_context
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations
-from tpu_estimator_embedding.engine.step_ids import prepare_ids
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.mid_level.config.structure import (
     Ids,
     check_structure,
@@ -300,7 +301,8 @@ class TPUEmbedding(TrackedTables):
                      weights: Mapping[str, Ids | None]) -> dict[str, Tensor]:
         """Returns activations as `enqueue(training=False)` and `dequeue`, for any batch size.
 
-        Needs no `build`, and no other batch is affected. A delayed update is not applied.
+        Needs no `build`, and no other batch is affected. A delayed update is not applied. What is
+        traced while a SavedModel is written has TensorFlow's own ops only.
 
         Args:
             ids: path of a feature -> ids, as for `enqueue`. Features may be missing.
@@ -320,7 +322,8 @@ class TPUEmbedding(TrackedTables):
         empty = {feature.name: empty_data(feature.max_sequence_length)
                  for feature in self._plan.features}
         engine = PartitionedEmbedding(self._plan, self._build_tables())
-        prepared = prepare_ids(self._plan, {**empty, **data}, batch_size, training=False)
+        prepared = prepare_replicas(self._plan, [({**empty, **data}, batch_size)], training=False,
+                                    portable=save_context.in_save_context())
         activations = split_activations(self._plan, engine.lookup(prepared), batch_size)
         return {path: activations[path] for path in ids}
 

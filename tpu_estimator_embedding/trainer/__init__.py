@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the programs import that `migrate --to tf2` and `layers` write.
 
-A `Trainer` has the methods of TPUEstimator: `train`, `evaluate`, `predict` and those that read
-variables, and `train_and_evaluate` takes it. It trains with `mid_level.TPUEmbedding`,
-`KerasTrainer` with `Model.fit` and `mid_level.TPUEmbeddingLayer`. A program keeps its model: a
-forward function that returns `Outputs`, a learning rate, an optimizer.
+A `Trainer` has the methods of TPUEstimator: `train`, `evaluate`, `predict`, `export_saved_model`
+and those that read variables, and `train_and_evaluate` takes it. It trains with
+`mid_level.TPUEmbedding`, `KerasTrainer` with `Model.fit` and `mid_level.TPUEmbeddingLayer`. A
+program keeps its model: a forward function that returns `Outputs`, a learning rate, an optimizer.
 
 Importing this module makes `tf.keras` Keras 2, whose layers have the variables of `tf.layers`.
 Names are loaded on first use.
@@ -22,13 +22,19 @@ from tpu_estimator_embedding.compat import legacy_keras
 legacy_keras.use()  # before a class derives from one of Keras 2
 
 _MODULE_OF = {
+    "ClassificationOutput": "export",
     "EvalSpec": "training_specs",
     "KerasTrainer": "keras_trainer",
     "ModeKeys": "forward",
     "Outputs": "forward",
+    "PredictOutput": "export",
+    "RegressionOutput": "export",
+    "ServingInputReceiver": "export",
     "TrainSpec": "training_specs",
     "Trainer": "trainer",
     "activations_of": "columns",
+    "build_parsing_serving_input_receiver_fn": "export",
+    "build_raw_serving_input_receiver_fn": "export",
     "sequences_of": "columns",
     "train_and_evaluate": "training_specs",
 }

@@ -28,12 +28,15 @@ class Outputs(NamedTuple):
         predictions: name -> `[batch, ...]`; needed in PREDICT.
         loss: float scalar; needed in TRAIN and EVAL.
         eval_metrics: a metric function of `tf.metrics`, and a dictionary or list of its arguments.
+        export_outputs: signature of an export -> PredictOutput, ClassificationOutput or
+            RegressionOutput; None exports the predictions.
     """
 
     mode: str
     predictions: Structure = None
     loss: Any = None
     eval_metrics: EvalMetrics | None = None
+    export_outputs: Mapping[str, Any] | None = None
 
 
 def only_needed(compute: Callable[[], Structure]) -> Structure:

@@ -90,13 +90,17 @@ class KerasTrainer(Trainer):
 
     def _lookup(self, ids: columns.Features, weights: columns.Weights | None,
                 mode: str) -> dict[str, Tensor]:
-        activations: dict[str, Tensor] = self.embedding(ids, weights, training=False)
+        # Without the layer's variable, which an export of the lookup does not need.
+        tables = self.embedding._tables
+        activations: dict[str, Tensor] = tables.lookup(
+            ids, weights, tf.zeros([tables.carrier_size]), training=False)
         return activations
 
     def _with_multiplier(self, feature: str, activations: Tensor) -> Tensor:
         scale = columns.table_multiplier(self.feature_config[feature].table.name, self.global_step,
                                          self.embedding_config)
         return activations if scale is None else _with_scaled_gradient(activations, scale)
+
 
 class _Model(tf.keras.Model):
     """What `fit` trains: its step is that of the Trainer."""

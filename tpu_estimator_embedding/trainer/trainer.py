@@ -15,11 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.export_directory import write_export
 from tpu_estimator_embedding.checkpoint.model_directory import translate_state_errors
 from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.ops.nests import own_containers
-from tpu_estimator_embedding.trainer import columns, initial_values
+from tpu_estimator_embedding.trainer import columns, export, initial_values
 from tpu_estimator_embedding.trainer.dense_optimizer import (
     DenseOptimizer,
     Gradient,
@@ -288,6 +289,43 @@ class Trainer:
                                    predict_keys)
                 yield from _rows(arrays) if yield_single_examples else [arrays]
 
+    def export_saved_model(self, export_dir_base: str,
+                           serving_input_receiver_fn: Callable[[], Any],
+                           assets_extra: Mapping[str, str] | None = None, as_text: bool = False,
+                           checkpoint_path: str | None = None) -> bytes:
+        """Exports the forward function in PREDICT, in TensorFlow's own ops, for serving.
+
+        Signatures, inputs and outputs are those that the Estimator exports, but every signature is
+        one for Predict, the only kind that TF2 writes.
+
+        Args:
+            export_dir_base: the directory in which it creates a folder with the time as its name.
+            serving_input_receiver_fn: makes placeholders, and returns a ServingInputReceiver.
+            assets_extra: name in the folder `assets.extra` -> path of a file to copy.
+            as_text: False: TF2 writes no SavedModels as text.
+            checkpoint_path: a checkpoint to export, as for `evaluate`.
+
+        Returns:
+            The path of the new folder.
+
+        Raises:
+            ValueError: the model was not trained, the function returns no receiver, or `as_text` is
+                True.
+        """
+        checks.check_can_be_directory("export_dir_base", export_dir_base)
+        checks.check(not as_text, "as_text", "False", as_text, "TF2 writes no SavedModels as text.")
+        self._build((export.features_spec(serving_input_receiver_fn), ()), ModeKeys.PREDICT)
+        if checkpoint_path is None and self._step() == 0 and self.latest_checkpoint() is None:
+            raise ValueError(f"Couldn't find trained model at {self.model_dir}. Call train() "
+                             "before, or pass `checkpoint_path`.")
+        exported = tf.Module()
+        exported.saved = [*self.forward.variables, *self.embedding.embedding_tables.values(),
+                          self.global_step]
+        with self._values_of(checkpoint_path):
+            functions = export.serving_functions(serving_input_receiver_fn, self._served)
+            return write_export(export_dir_base, assets_extra,
+                                lambda path: tf.saved_model.save(exported, path, functions))
+
     @property
     def variables(self) -> Variables:
         """Every variable by its name in a checkpoint of the Estimator.
@@ -416,6 +454,13 @@ class Trainer:
 
         return results() if mode == ModeKeys.TRAIN else only_needed(results)
 
+    def _served(self, received: export.Received) -> export.Signatures:
+        ids, weights = columns.ids_and_weights(received.features, self.feature_config,
+                                               self.embedding_config)
+        outputs = self._forward(received.features, (), ModeKeys.PREDICT, ids,
+                                self._lookup(ids, weights, ModeKeys.PREDICT))
+        return export.signatures_of(outputs.predictions, outputs.export_outputs, received.inputs)
+
     def _multiplied(self, feature: str, gradient: Tensor | None) -> Tensor | None:
         scale = columns.table_multiplier(self.feature_config[feature].table.name, self.global_step,
                                          self.embedding_config)
@@ -463,13 +508,19 @@ class Trainer:
             yield ()
             return
         self._build(first, mode)
+        with self._values_of(checkpoint_path):
+            yield itertools.chain([first], iterator)
+
+    @contextlib.contextmanager
+    def _values_of(self, checkpoint_path: str | None) -> Iterator[None]:
+        """Makes a context in which variables have the values of a checkpoint, or the newest."""
         with contextlib.ExitStack() as stack:
             if checkpoint_path is not None:
                 stack.enter_context(self._restored(checkpoint_path))
             else:
                 self._saving.restore_newer()
             self._table_variables()  # completes the update of a pipelined step
-            yield itertools.chain([first], iterator)
+            yield
 
     @contextlib.contextmanager
     def _restored(self, path: str) -> Iterator[None]:

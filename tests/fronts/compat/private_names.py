@@ -87,6 +87,11 @@ GRAPHS = (
             "shared_resources", "the readiness that a Scaffold reports"),
     *_names("tensorflow.python.ops.summary_op_util", "summary_scope",
             "the tags of summaries that one op writes"),
+    *_names("tensorflow.python.saved_model.model_utils",
+            "get_temp_export_dir get_timestamped_export_dir", "the names of folders of exports"),
+    *_names("tensorflow.python.saved_model.model_utils.export_output",
+            "ClassificationOutput PredictOutput RegressionOutput",
+            "the classes of tf.estimator.export, which a Trainer exports, too"),
     *_names("tensorflow.python.saved_model.save_context", "in_save_context",
             "detects that a layer is traced for a SavedModel, not for training"),
     *_names("tensorflow.python.training.training_util",
@@ -339,8 +344,6 @@ ESTIMATOR = (
               "verify: what train_and_evaluate evaluates"),
     *_members(f"{_UPSTREAM}.training", "_TrainingExecutor._Evaluator", "_eval_spec",
               "verify: what train_and_evaluate evaluates"),
-    *_names(f"{_UPSTREAM}.export.export_lib", "get_temp_export_dir get_timestamped_export_dir",
-            "the names of folders of exports"),
     *_members(f"{_UPSTREAM}.run_config", "RunConfig",
               "_cluster_spec _eval_distribute _experimental_distribute "
               "_init_distributed_setting_from_environment_var "

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The receivers and signatures of a SavedModel that a Trainer exports.
+
+The receiver functions are those of an Estimator: they make placeholders in a graph.
+
+>>> receiver_fn = build_parsing_serving_input_receiver_fn({
+...     "age": tf.io.FixedLenFeature([], tf.int64)})
+>>> with tf.Graph().as_default():
+...     receiver = receiver_fn()
+>>> list(receiver.receiver_tensors), list(receiver.features)
+(['examples'], ['age'])
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.saved_model.model_utils.export_output import (
+    ClassificationOutput,
+    PredictOutput,
+    RegressionOutput,
+)
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.types import Structure, Tensor
+
+OUTPUTS = (PredictOutput, ClassificationOutput, RegressionOutput)
+_DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+Signatures = Mapping[str, Mapping[str, Tensor]]  # signature -> name of an output -> tensor
+
+
+class ServingInputReceiver(NamedTuple):
+    """What a model gets from a request.
+
+    Attributes:
+        features: the features of the model; those with a table are ids.
+        receiver_tensors: name of an input of the signature -> placeholder; or one placeholder.
+        receiver_tensors_alternatives: None or empty.
+    """
+
+    features: Any
+    receiver_tensors: Any
+    receiver_tensors_alternatives: None = None
+
+
+def build_parsing_serving_input_receiver_fn(
+        feature_spec: Mapping[str, Any],
+        default_batch_size: int | None = None) -> Callable[[], ServingInputReceiver]:
+    """Returns a function that receives serialized `tf.train.Example`s as the input `examples`.
+
+    Args:
+        feature_spec: as for `tf.io.parse_example`.
+        default_batch_size: the number of examples in a request; None means any.
+    """
+    def receive() -> ServingInputReceiver:
+        examples = tf.compat.v1.placeholder(tf.string, [default_batch_size], "input_example_tensor")
+        return ServingInputReceiver(tf.io.parse_example(examples, feature_spec),
+                                    {"examples": examples})
+
+    return receive
+
+
+def build_raw_serving_input_receiver_fn(
+        features: Mapping[str, Tensor],
+        default_batch_size: int | None = None) -> Callable[[], ServingInputReceiver]:
+    """Returns a function that receives every feature as an input of its name.
+
+    Args:
+        features: feature -> tensor of its dtype and of its shape behind the batch axis.
+        default_batch_size: the number of samples in a request; None means any.
+    """
+    specs = {name: tf.TensorSpec([default_batch_size, *tensor.shape[1:]], tensor.dtype)
+             for name, tensor in features.items()}
+
+    def receive() -> ServingInputReceiver:
+        inputs = {name: tf.compat.v1.placeholder(spec.dtype, spec.shape)
+                  for name, spec in specs.items()}
+        return ServingInputReceiver(inputs, inputs)
+
+    return receive
+
+
+class Received(NamedTuple):
+    """What a receiver function returned.
+
+    Attributes:
+        features: name -> feature.
+        inputs: name of an input -> placeholder.
+    """
+
+    features: dict[str, Any]
+    inputs: dict[str, Tensor]
+
+
+def receive(receiver_fn: Callable[[], Any]) -> Received:
+    """Calls a receiver function, in a graph.
+
+    Raises:
+        ValueError: the result is no receiver, or has alternatives.
+        TypeError: an input is no tensor.
+    """
+    receiver = receiver_fn()
+    checks.check(hasattr(receiver, "features") and hasattr(receiver, "receiver_tensors"),
+                 "result of the input receiver function", "a ServingInputReceiver", receiver)
+    alternatives = getattr(receiver, "receiver_tensors_alternatives", None)
+    checks.check(not alternatives, "receiver_tensors_alternatives", "None or empty", alternatives,
+                 "Export once more, with a receiver function of these tensors.")
+    inputs = _named(receiver.receiver_tensors, "input")
+    for name, tensor in inputs.items():
+        checks.check_type(tf.Tensor, f"receiver_tensors[{name!r}]", "a dense tensor", tensor,
+                          "Make a SparseTensor of dense placeholders in the function.")
+    return Received(_named(receiver.features, "feature"), inputs)
+
+
+def features_spec(receiver_fn: Callable[[], Any]) -> Structure:
+    """Returns the TypeSpecs of the features that a receiver function makes."""
+    with tf.Graph().as_default():
+        return tf.nest.map_structure(tf.type_spec_from_value, receive(receiver_fn).features)
+
+
+def signatures_of(predictions: Structure, export_outputs: Mapping[str, Any] | None,
+                  inputs: Mapping[str, Tensor]) -> Signatures:
+    """Returns what the signatures of an export return.
+
+    Args:
+        predictions: name -> tensor, or one tensor: the only signature without export_outputs.
+        export_outputs: signature -> PredictOutput, ClassificationOutput or RegressionOutput.
+        inputs: of the signatures.
+
+    Raises:
+        TypeError: `export_outputs` has no outputs.
+        ValueError: of several signatures none is the default, or an output does not fit the inputs.
+    """
+    if export_outputs is None:
+        return {_DEFAULT: _named(predictions, "output")}
+    checks.check_type(Mapping, "export_outputs", "a dictionary", export_outputs)
+    for key, output in export_outputs.items():
+        checks.check_type(OUTPUTS, f"export_outputs[{key!r}]", "a PredictOutput, "
+                          "ClassificationOutput or RegressionOutput", output)
+    found = {key: {name: tf.compat.v1.get_default_graph().get_tensor_by_name(info.name)
+                   for name, info in output.as_signature_def(dict(inputs)).outputs.items()}
+             for key, output in export_outputs.items()}
+    if len(found) == 1:
+        return {_DEFAULT: next(iter(found.values())), **found}
+    checks.check(_DEFAULT in found, "export_outputs", f"have the signature {_DEFAULT!r}, unless "
+                 "there is one signature only", sorted(found))
+    return found
+
+
+def serving_functions(receiver_fn: Callable[[], Any],
+                      signatures: Callable[[Received], Signatures]) -> dict[str, Any]:
+    """Returns signature -> a function to save, which computes what its outputs need.
+
+    Args:
+        receiver_fn: makes placeholders.
+        signatures: returns the outputs for features. It is called in the graph of each function,
+            and once before.
+    """
+    with tf.Graph().as_default():
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name)
+                 for name, tensor in receive(receiver_fn).inputs.items()]
+
+    def build() -> tuple[list[Tensor], dict[str, dict[str, Tensor]]]:
+        received = receive(receiver_fn)
+        return list(received.inputs.values()), {
+            key: dict(outputs) for key, outputs in signatures(received).items()}
+
+    def function_of(key: str) -> Any:
+        @tf.function(input_signature=specs, autograph=False)
+        def serve(*tensors: Tensor) -> dict[str, Tensor]:
+            wrapped = tf.compat.v1.wrap_function(build, [])
+            inputs, outputs = wrapped.structured_outputs
+            results: dict[str, Tensor] = wrapped.prune(inputs, outputs[key])(*tensors)
+            return results
+
+        return serve
+
+    keys = tf.compat.v1.wrap_function(build, []).structured_outputs[1]
+    return {key: function_of(key) for key in keys}
+
+
+def _named(value: Any, default: str) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {default: value}
