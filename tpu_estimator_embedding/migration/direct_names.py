@@ -5,8 +5,8 @@
     Estimator = tf.compat.v1.estimator.tpu.TPUEstimator
 
 The stages after the imports look for the classes by these names. `train_and_evaluate` and its specs
-become those of a Trainer. Where a class is used in another way than in a call, such as in a
-dictionary, they cannot tell what is constructed.
+become those of a Trainer, and so do the receivers and outputs of exports. Where a class is used in
+another way than in a call, such as in a dictionary, they cannot tell what is constructed.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -32,6 +32,11 @@ ESTIMATOR = "TPUEstimator"
 TRAINER = f"{PACKAGE}.trainer"
 _BY_TURNS = ("EvalSpec", "TrainSpec", "train_and_evaluate")
 _MODES = "ModeKeys"
+_OF_EXPORTS = (
+    "ClassificationOutput", "PredictOutput", "RegressionOutput", "ServingInputReceiver",
+    "build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn")
+OLD_EXPORT, EXPORT = "export_savedmodel", "export_saved_model"
+_FOLDERS = (f"{PACKAGE}.tf_estimator", f"{PACKAGE}.tf_estimator.export")
 _VARIABLE = "tee_trainer"  # of the module of Trainer, in a program that has these names itself
 _ASKING = ("isinstance", "issubclass", "hasattr", "getattr", "print", "repr", "str", "type")
 
@@ -49,18 +54,22 @@ def with_direct_names(source: SourceFile) -> SourceFile:
 
 
 def with_names_of_trainer(source: SourceFile) -> SourceFile:
-    """Returns a module with `train_and_evaluate`, its specs and ModeKeys for a Trainer.
+    """Returns a module with the names of the Estimator that a Trainer needs, from its module.
 
-    Where these names mean anything else in the module, the first three are read through that of
-    Trainer.
+    These are `train_and_evaluate` with its specs, ModeKeys, and those of exports. Where they mean
+    anything else in the module, the first three are read through that of Trainer, and those of
+    exports stay, which a Trainer takes, too.
     """
     names = Names(source.module)
-    free = {name for name in (*_BY_TURNS, _MODES)
-            if names.is_only(name, f"{PACKAGE}.tf_estimator.{name}")}
-    moved = {*(_BY_TURNS if free.issuperset(_BY_TURNS) else ()), *(free & {_MODES})}
-    source = source.edited(_ImportsOfTrainer(moved))
+    free = {path.rpartition(".")[2] for path in (
+        *(f"{_FOLDERS[0]}.{name}" for name in (*_BY_TURNS, _MODES)),
+        *(f"{_FOLDERS[1]}.{name}" for name in _OF_EXPORTS))
+        if names.is_only(path.rpartition(".")[2], path)}
+    moved = {*(_BY_TURNS if free.issuperset(_BY_TURNS) else ()), *free.difference(_BY_TURNS)}
+    source = source.edited(_NamesOfTrainer(moved, has_own_exports=OLD_EXPORT in names.methods))
     names = Names(source.module)
-    replaced = {node: name for node in _called(source.module) for name in _BY_TURNS
+    replaced = {node: name for node in _called(source.module)
+                for name in (*_BY_TURNS, *free.intersection(_OF_EXPORTS))
                 if names.means(node, name) and any(
                     not path.startswith(TRAINER) for path in names.paths(node))}
     if moved.issuperset(_BY_TURNS):
@@ -136,18 +145,34 @@ class _Named(Edit):
                 lpar=original_node.lpar, rpar=original_node.rpar))
 
 
-class _ImportsOfTrainer(Edit):
-    """Imports from the module of Trainer what is imported from that of Estimator."""
+class _NamesOfTrainer(Edit):
+    """Imports from the module of Trainer what is imported from that of Estimator.
 
-    def __init__(self, moved: Set[str]) -> None:
+    Exports get the name of the method that both have. Their `strip_default_attrs` goes: TF2 always
+    leaves these attributes out.
+
+    Args:
+        moved: the names to import.
+        has_own_exports: whether a class of the module has a method of the old name.
+    """
+
+    def __init__(self, moved: Set[str], *, has_own_exports: bool) -> None:
         super().__init__()
-        self._moved = moved
+        self._moved, self._has_own_exports = moved, has_own_exports
 
     def changed(self, original_node: Any, updated_node: Any) -> Any:
         """Returns an import of other names, and one of these, in the place of a line."""
         match updated_node:
+            case cst.Call(func=cst.Attribute(attr=cst.Name(value=name))) if (
+                    name == OLD_EXPORT and not self._has_own_exports):
+                kept = [argument for argument in updated_node.args if argument.keyword is None
+                        or argument.keyword.value != "strip_default_attrs"]
+                return updated_node.with_changes(
+                    func=updated_node.func.with_changes(attr=cst.Name(EXPORT)),
+                    args=[*kept[:-1], *(last.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+                                        for last in kept[-1:])])
             case cst.SimpleStatementLine(body=[cst.ImportFrom() as statement]) if (
-                    module_of(statement) == f"{PACKAGE}.tf_estimator"
+                    module_of(statement) in _FOLDERS
                     and not isinstance(statement.names, cst.ImportStar)):
                 return _divided(updated_node, statement, self._moved)
         return super().changed(original_node, updated_node)

@@ -13,6 +13,7 @@ from tpu_estimator_embedding.migration.constructor_arguments import (
     REPORTED,
     Argument,
 )
+from tpu_estimator_embedding.migration.direct_names import EXPORT, OLD_EXPORT
 from tpu_estimator_embedding.migration.effects import Problem
 from tpu_estimator_embedding.migration.known_effects import STATE_OF_GRAPH
 from tpu_estimator_embedding.migration.names import OWN, Names
@@ -28,13 +29,12 @@ from tpu_estimator_embedding.migration.node_search import (
 )
 
 _EMPTY = ("None", "[]", "()")
-_EXPORT = "export a tf.function with serving_embedding_lookup, as the page `export` does"
+_EXPORT = "call Trainer.export_saved_model"
 
 # Call -> advice.
 _MANUAL_STEPS = {
     "train_and_evaluate": "import it, TrainSpec and EvalSpec from tpu_estimator_embedding.trainer",
-    **dict.fromkeys(("export_saved_model", "export_savedmodel",
-                     "experimental_export_all_saved_models"), _EXPORT),
+    "experimental_export_all_saved_models": f"{_EXPORT}, which exports predictions",
     "WarmStartSettings": "call Trainer.restore_estimator_checkpoint",
     "make_one_shot_iterator": "return the tf.data.Dataset itself",
     "make_initializable_iterator": "return the tf.data.Dataset itself",
@@ -48,10 +48,14 @@ METHODS = {
     "train": ("input_fn", "hooks", "steps", "max_steps", "saving_listeners"),
     "evaluate": ("input_fn", "steps", "hooks", "checkpoint_path", "name"),
     "predict": ("input_fn", "predict_keys", "hooks", "checkpoint_path", "yield_single_examples"),
+    EXPORT: ("export_dir_base", "serving_input_receiver_fn", "assets_extra", "as_text",
+             "checkpoint_path"),
     "get_variable_names": (), "get_variable_value": ("name",), "latest_checkpoint": (),
     "eval_dir": ("name",),
 }
+_EXPORTERS = ("FinalExporter", "LatestExporter", "BestExporter")
 _HOOKS = ("hooks", "saving_listeners")
+_INPUTS = ("input_fn", "serving_input_receiver_fn")
 
 # Spec of `train_and_evaluate` -> its arguments, in order.
 _SPECS = {
@@ -61,7 +65,7 @@ _SPECS = {
 }
 
 # What a module needs to contain to use an Estimator in a way that Trainer does not have.
-WORDS = (*_MANUAL_STEPS, *_HOOKS, "context")
+WORDS = (*_MANUAL_STEPS, *_HOOKS, EXPORT, OLD_EXPORT, "context")
 
 
 def dropped_problems(dropped: Iterable[tuple[str, cst.CSTNode]]) -> list[Problem]:
@@ -89,7 +93,7 @@ def problems(module: cst.Module, names: Names) -> list[Problem]:
         found += _unknown_specs(call, names)
     for node in find_all(module, cst.Attribute):
         if node.value in estimators and node.attr.value not in (
-                    *METHODS, *_MANUAL_STEPS, "model_dir", "params"):
+                    *METHODS, *_MANUAL_STEPS, OLD_EXPORT, "model_dir", "params"):
             found.append(Problem(node, "TEE404", f"`{text_of(node)}`: Trainer has no such "
                                  "attribute"))
     return found + _uses_of_context(module)
@@ -113,7 +117,7 @@ def problems_elsewhere(module: cst.Module, names: Names) -> list[Problem]:
     for call in find_all(module, cst.Call):
         found += [one for one in _of_call(call, names) if one.code == "TEE404"]
         found += _unknown_specs(call, names)
-        if _is_of_trainer(call, names) or any(
+        if _is_of_trainer(call, names) or called_name(call) == EXPORT or any(
                 argument.keyword is not None and argument.keyword.value in _HOOKS
                 for argument in call.args):
             found += _of_method(call, names)
@@ -209,19 +213,40 @@ def _of_method(call: cst.Call, names: Names) -> list[Problem]:
         if given.star or key not in order:
             found.append(Problem(given, "TEE404", f"`{shown(given)}` of `{name}`: "
                                  "arguments that the tool does not see or know"))
+        elif key == "as_text" and text_of(given.value) != "False":
+            found.append(Problem(given, "TEE404", f"`{shown(given)}` of `{name}`: TF2 writes no "
+                                 "SavedModels as text"))
         elif key == "input_fn" and "config" in _parameters(given.value, names):
             found.append(Problem(given, "TEE404", f"`config` of `{shown(given.value)}`: "
                                  "Trainer gives an input_fn params and mode only"))
-        elif key == "input_fn" and (read := _state_read(given.value, names)):
+        elif key in _INPUTS and (read := _state_read(given.value, names)):
             found.append(Problem(given, "TEE409", f"`{shown(given.value)}` reads `{read}`, "
-                                 "which exists only in the graph of a step: Trainer calls an "
-                                 "input_fn outside of that graph; pass what it needs in params"))
-        elif key == "exporters" and text_of(given.value) not in _EMPTY:
-            found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: {_EXPORT}"))
+                                 "which exists only in the graph of a step: Trainer calls it "
+                                 "outside of that graph; pass what it needs in params"))
+        elif key == "exporters" and not _are_exporters(given.value, names):
+            found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: Trainer is known to work "
+                                 f"with {', '.join(_EXPORTERS)}; for another one, {_EXPORT}"))
         elif key in _HOOKS and text_of(given.value) not in _EMPTY:
             found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: hooks run in sessions, "
                                  "which TF2 does not have; do their work around the call"))
     return found
+
+
+def _are_exporters(value: cst.BaseExpression | None, names: Names) -> bool:
+    """Whether an expression gives TensorFlow's own exporters only, or none."""
+    if value is None or text_of(value) in _EMPTY:
+        return value is not None
+    if isinstance(value, cst.List | cst.Tuple):
+        return all(_are_exporters(one.value, names) for one in value.elements)
+    if isinstance(value, cst.Name):
+        made = [given for target, given in names.values.items()
+                if isinstance(target, cst.Name) and target.value == value.value]
+        calls, changes = find_all(names.module, cst.Call), find_all(names.module, cst.AugAssign)
+        is_changed = any(dotted(one)[:1] == (value.value,) for one in (
+            *(call.func for call in calls), *(change.target for change in changes)))
+        return bool(made) and not is_changed and all(_are_exporters(one, names) for one in made)
+    return isinstance(value, cst.Call) and any(
+        names.means(value.func, exporter) for exporter in _EXPORTERS)
 
 
 def _parameters(value: cst.BaseExpression, names: Names) -> list[str]:

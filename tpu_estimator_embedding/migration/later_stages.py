@@ -23,6 +23,7 @@ from tpu_estimator_embedding.migration import (
 )
 from tpu_estimator_embedding.migration.direct_names import (
     ESTIMATOR,
+    OLD_EXPORT,
     constructs_estimator,
     estimators_as_values,
     with_direct_names,
@@ -222,7 +223,8 @@ def _with_uses(file: ProgramFile, result: Rewritten, elsewhere: Set[str] | None)
     if not may_use or isinstance(file.source, Finding):
         return result
     source, present = file.source, parsed(file, result)
-    if elsewhere is not None and present and quick_scan.has_word(file.data, "train_and_evaluate"):
+    if elsewhere is not None and present and any(
+            quick_scan.has_word(file.data, word) for word in ("train_and_evaluate", OLD_EXPORT)):
         source = with_names_of_trainer(present)
         module = unused_configs.with_imports(source.module, "", elsewhere)
         if module.bytes != present.module.bytes:

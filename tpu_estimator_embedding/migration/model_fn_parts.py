@@ -36,7 +36,7 @@ from tpu_estimator_embedding.migration.optimizer_slice import (
 )
 from tpu_estimator_embedding.migration.train_op import STEP_CALLS, TrainOp
 
-_KEPT = ("mode", "predictions", "loss", "eval_metrics")
+_KEPT = ("mode", "predictions", "loss", "eval_metrics", "export_outputs")
 PARAMETERS = ("features", "labels", "mode", "params", "config")
 
 

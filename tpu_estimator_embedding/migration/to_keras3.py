@@ -23,17 +23,24 @@ from tpu_estimator_embedding.migration import (
 )
 from tpu_estimator_embedding.migration.assignments import parameters
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER
-from tpu_estimator_embedding.migration.effects import Problem
+from tpu_estimator_embedding.migration.direct_names import EXPORT, OLD_EXPORT
+from tpu_estimator_embedding.migration.effects import SPEC, Problem
 from tpu_estimator_embedding.migration.estimator_uses import METHODS
 from tpu_estimator_embedding.migration.model_fn_given import GivenModelFn
-from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
-from tpu_estimator_embedding.migration.node_search import find_all, shown
+from tpu_estimator_embedding.migration.model_fn_parts import (
+    NotSplitError,
+    Parts,
+    arguments_of_spec,
+)
+from tpu_estimator_embedding.migration.node_search import find_all, last_word, shown
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.to_tf2 import EstimatorCall
 
 STAGE = "keras3"
 RUNTIME = "keras_training.py"
 _TRAINER = "KerasTraining"
+_EXPORT = (f"{_TRAINER} exports nothing; its attribute `model` is the keras.Model, which "
+           "keras.export.ExportArchive exports")
 _ARGUMENTS = ("model_dir", "params", "train_batch_size", "eval_batch_size", "predict_batch_size",
               "save_checkpoints_steps", "keep_checkpoint_max", "tf_random_seed")
 _OPTIMIZERS = ("GradientDescentOptimizer", "AdagradOptimizer", "AdamOptimizer")
@@ -124,10 +131,14 @@ class Keras3Writer(to_tf2.Writer):
     def _other_uses(self, call: EstimatorCall) -> list[Problem]:
         found = super()._other_uses(call)
         for one in find_all(self._source.module, cst.Call):
+            if last_word(one.func) == SPEC and "export_outputs" in arguments_of_spec(one):
+                found.append(Problem(one, "TEE404", f"`export_outputs` of {SPEC}: {_EXPORT}"))
             if not isinstance(one.func, cst.Attribute) or self._names.paths(one.func):
                 continue
             name = one.func.attr.value
-            if name in METHODS and name not in _METHODS:
+            if name in (EXPORT, OLD_EXPORT):
+                found.append(Problem(one, "TEE404", f"`{name}`: {_EXPORT}"))
+            elif name in METHODS and name not in _METHODS:
                 found.append(Problem(one, "TEE404", f"`{name}`: {_TRAINER} has no such "
                                             "method; its attribute `model` is the keras.Model"))
             elif name in _METHODS:

@@ -250,7 +250,11 @@ def test_known_shapes_are_written_exactly(case):
     (TRAIN, "    def read(params, config): return 1\n    estimator.train(read)", "train(read)"),
     (TRAIN, "    run(estimator)", "run(estimator)"),
     (TRAIN, "    print(estimator.config)", "estimator.config"),
-    (TRAIN, "    estimator.export_saved_model('a', receiver)", "export_saved_model"),
+    (TRAIN, "    estimator.experimental_export_all_saved_models('a', {})", "export_all"),
+    (TRAIN, "    estimator.export_savedmodel('a', receiver, None, True)", "True"),
+    (TRAIN, "    exporters = []\n    exporters.append(exporter)\n    tf.estimator."
+     "train_and_evaluate(estimator, tf.estimator.TrainSpec(input_fn), "
+     "tf.estimator.EvalSpec(input_fn, exporters=exporters))", "exporters"),
 ])
 def test_uses_of_the_estimator_without_a_counterpart_are_reported(old, new, line):
     _, open_ = found(old, new)
@@ -343,7 +347,7 @@ import model
 estimator = model.make()
 estimator.train(model.input_fn, hooks=[hooks.make()])
 estimator.train(model.input_fn, max_steps=1, hooks=None)
-estimator.export_saved_model("a", model.receiver)
+estimator.export_savedmodel("a", model.receiver, as_text=True)
 
 
 def input_fn(params):

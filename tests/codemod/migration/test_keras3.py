@@ -172,6 +172,8 @@ def test_all_that_has_no_counterpart_is_reported_at_once():
      "`5`: `evaluate` of KerasTraining has no such argument, only input_fn, steps"),
     ("evaluate(input_fn, steps=5)", 'get_variable_value("users")', "TEE404",
      "`get_variable_value`: KerasTraining has no such method"),
+    ("evaluate(input_fn, steps=5)", 'export_savedmodel("a", receiver)', "TEE404",
+     "keras.export.ExportArchive exports"),
     ("estimator.train(input_fn, ", "estimator.train(input_fn, hooks=[hook], ", "TEE404", "hooks"),
 ])
 def test_other_programs_are_reported_and_nothing_is_half_written(old, new, code, sentence):

@@ -9,17 +9,20 @@ import pytest
 import tensorflow as tf
 
 from tests.subprocesses import run_python
-from tpu_estimator_embedding import mid_level
+from tpu_estimator_embedding import mid_level, tf_estimator
 from tpu_estimator_embedding.trainer import (
     ClassificationOutput,
+    EvalSpec,
     KerasTrainer,
     ModeKeys,
     Outputs,
     PredictOutput,
     ServingInputReceiver,
     Trainer,
+    TrainSpec,
     build_parsing_serving_input_receiver_fn,
     build_raw_serving_input_receiver_fn,
+    train_and_evaluate,
 )
 
 v1 = tf.compat.v1
@@ -58,7 +61,7 @@ def make(cls=Trainer, outputs=lambda logits: None, config=CONFIG, **options):
     return cls(model_fn, config,
                lambda rate, params: v1.train.GradientDescentOptimizer(rate),
                lambda step, params: 0.1, params={"outputs": outputs}, train_batch_size=4,
-               predict_batch_size=4, **options)
+               predict_batch_size=4, eval_batch_size=4, **options)
 
 
 def predicted(trainer, **options):
@@ -163,6 +166,41 @@ def test_a_checkpoint_is_exported(cls, tmp_path):
     another = make(cls, model_dir=tmp_path / "model")  # a program that only exports
     path = another.export_saved_model(tmp_path, EXAMPLES)
     np.testing.assert_allclose(served(path, examples=requests)["logits"], newest, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_exporters_of_the_estimator_export_after_evaluations(cls, tmp_path):
+    trainer = make(cls, model_dir=str(tmp_path), save_checkpoints_steps=2, tf_random_seed=1)
+    exporters = [tf_estimator.FinalExporter("final", EXAMPLES), tf_estimator.BestExporter(
+        "best", EXAMPLES, exports_to_keep=2), tf_estimator.LatestExporter("latest", EXAMPLES)]
+    results, exports = train_and_evaluate(
+        trainer, TrainSpec(input_fn, max_steps=5),
+        EvalSpec(input_fn, steps=1, throttle_secs=0, exporters=exporters))
+    assert results["global_step"] == 5 and len(exports) == 3
+    counts = {name: len(list((tmp_path / "export" / name).glob("[0-9]*")))
+              for name in ("final", "latest", "best")}
+    assert counts["final"] == 1 and counts["latest"] == 3 and 1 <= counts["best"] <= 2
+    requests = tf.constant([example(ids) for ids in IDS])
+    for path in (exports[0], exports[2]):
+        np.testing.assert_allclose(served(path, examples=requests)["logits"], predicted(trainer),
+                                   rtol=1e-6)
+    alone = make(cls, tf_random_seed=1).train(input_fn, max_steps=5)
+    np.testing.assert_array_equal(predicted(alone), predicted(trainer))
+
+
+@pytest.mark.parametrize("exporters, error, message", [
+    ([1], TypeError, "`exporters` must be objects with a name and a method export"),
+    ([tf_estimator.FinalExporter("a", EXAMPLES)] * 2, ValueError, "must be of different names")])
+def test_wrong_exporters_are_refused(exporters, error, message):
+    with pytest.raises(error, match=message):
+        EvalSpec(input_fn, exporters=exporters)
+
+
+def test_exporters_need_a_directory():
+    spec = EvalSpec(input_fn, exporters=tf_estimator.FinalExporter("a", EXAMPLES))
+    with pytest.raises(ValueError, match="`model_dir` must be a directory, to which exporters"):
+        train_and_evaluate(make(), TrainSpec(input_fn, max_steps=1), spec)
 
 
 def sparse_receiver():

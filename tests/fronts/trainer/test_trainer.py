@@ -650,7 +650,6 @@ def test_trains_and_evaluates_by_turns(cls, pipelined, tmp_path):
     (lambda: TrainSpec(input_fn, max_steps=0), ValueError, "Must specify max_steps > 0, given: 0"),
     (lambda: TrainSpec(input_fn, hooks=[1]), ValueError, "`hooks` must be empty"),
     (lambda: EvalSpec(input_fn, steps=0), ValueError, "Must specify steps > 0, given: 0"),
-    (lambda: EvalSpec(input_fn, exporters=[1]), ValueError, "`exporters` must be empty"),
     (lambda: EvalSpec(input_fn, throttle_secs=-1), ValueError,
      "Must specify throttle_secs >= 0, given: -1"),
     (lambda: train_and_evaluate(None, EvalSpec(input_fn), EvalSpec(input_fn)), TypeError,

@@ -103,7 +103,8 @@ class TF2Run:
         is_fit = trainer.__name__ == "KerasTrainer"
         calls: dict[str, Callable[..., object]] = {
             "__init__": self._construct, "train": functools.partial(self._train, is_fit),
-            "evaluate": self._evaluate, "predict": self._predict}
+            "evaluate": self._evaluate, "predict": self._predict,
+            "export_saved_model": self._export}
         own = {method: call for method, call in calls.items() if method in vars(trainer)}
         with intercepted(trainer, own, autograph=False):
             yield
@@ -203,6 +204,14 @@ class TF2Run:
                 PREDICTION, evaluation.predicted_by_trainer,
                 functools.partial(original, **given), trainer, input_fn).results
         return iter(self._predicted)
+
+    def _export(self, original: Callable[..., bytes], trainer: object, *args: object,
+                **kwargs: object) -> bytes:
+        """Ends the program, as an export of the legacy program does, which writes files."""
+        if not self._steps.has_trained() and not self._steps.losses:
+            return original(trainer, *args, **kwargs)
+        self._finish_training()
+        raise TrainedError
 
     def _check_model(self, trainer: object) -> None:
         """Ends the program where it goes on with another Trainer than the one that has trained."""
