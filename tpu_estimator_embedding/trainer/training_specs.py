@@ -83,7 +83,7 @@ class EvalSpec:
     def __post_init__(self) -> None:
         check_steps(self.steps)
         check_no_sessions(hooks=self.hooks)
-        exporters = self.exporters_as_list()
+        exporters = _exporters_of(self)
         for exporter in exporters:
             checks.check_type(_Exporter, "exporters", "objects with a name and a method export",
                               exporter)
@@ -92,12 +92,6 @@ class EvalSpec:
         checks.check_with_sentence(
             self.throttle_secs >= 0, f"Must specify throttle_secs >= 0, given: "
             f"{self.throttle_secs}")
-
-
-    def exporters_as_list(self) -> list[Any]:
-        """Returns the exporters, however they were given."""
-        is_one = self.exporters is None or isinstance(self.exporters, _Exporter)
-        return [*filter(None, [self.exporters])] if is_one else list(self.exporters)
 
 
 def train_and_evaluate(trainer: Trainer, train_spec: TrainSpec, eval_spec: EvalSpec
@@ -126,7 +120,7 @@ def train_and_evaluate(trainer: Trainer, train_spec: TrainSpec, eval_spec: EvalS
     for name, spec, kind in (("train_spec", train_spec, TrainSpec),
                              ("eval_spec", eval_spec, EvalSpec)):
         checks.check_type(kind, name, f"a {kind.__name__} of tpu_estimator_embedding.trainer", spec)
-    checks.check(trainer.model_dir is not None or not eval_spec.exporters_as_list(), "model_dir",
+    checks.check(trainer.model_dir is not None or not _exporters_of(eval_spec), "model_dir",
                  "a directory, to which exporters export", trainer.model_dir,
                  "Give the Trainer one.")
     evaluation = _Evaluation(trainer, train_spec.max_steps, eval_spec)
@@ -165,4 +159,10 @@ class _Evaluation:
             estimator=self._trainer,
             export_path=os.path.join(self._trainer.model_dir or "", "export", exporter.name),
             checkpoint_path=self._trainer.latest_checkpoint(), eval_result=self._results,
-            is_the_final_export=is_final) for exporter in spec.exporters_as_list()]
+            is_the_final_export=is_final) for exporter in _exporters_of(spec)]
+
+
+def _exporters_of(spec: EvalSpec) -> list[Any]:
+    if spec.exporters is None:
+        return []
+    return [spec.exporters] if isinstance(spec.exporters, _Exporter) else list(spec.exporters)

@@ -262,6 +262,17 @@ def test_uses_of_the_estimator_without_a_counterpart_are_reported(old, new, line
     assert line in open_[0][1]
 
 
+@pytest.mark.parametrize("exporters", [
+    "tf.estimator.FinalExporter('a', receiver)",
+    "[tf.estimator.LatestExporter('a', receiver), made]", "None"])
+def test_exporters_of_tensorflow_are_carried_over(exporters):
+    _, open_ = found(TRAIN, f"""    made = tf.estimator.BestExporter("b", receiver)
+    tf.estimator.train_and_evaluate(estimator, tf.estimator.TrainSpec(input_fn),
+                                    tf.estimator.EvalSpec(input_fn, exporters={exporters}))
+    estimator.export_savedmodel("a", receiver, strip_default_attrs=True)""")
+    assert open_ == []
+
+
 @pytest.mark.parametrize("first, is_another", [
     ("estimator = make()", True), ("with make() as estimator: pass", True),
     ("pass", False)])
