@@ -15,11 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.saved_model import save_context
 from tensorflow.python.saved_model.model_utils.export_output import (
     ClassificationOutput,
     PredictOutput,
     RegressionOutput,
 )
+from tensorflow.python.trackable.resource import ResourceTracker, resource_tracker_scope
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.types import Structure, Tensor
@@ -147,36 +149,44 @@ def signatures_of(predictions: Structure, export_outputs: Mapping[str, Any] | No
     return found
 
 
-def serving_functions(receiver_fn: Callable[[], Any],
-                      signatures: Callable[[Received], Signatures]) -> dict[str, Any]:
-    """Returns signature -> a function to save, which computes what its outputs need.
+class Served(NamedTuple):
+    """What a SavedModel consists of, beside the variables.
+
+    Attributes:
+        functions: signature -> a function that computes what its outputs need.
+        resources: the lookup tables that the functions use.
+    """
+
+    functions: dict[str, Any]
+    resources: list[Any]
+
+
+def serve(receiver_fn: Callable[[], Any], signatures: Callable[[Received], Signatures]) -> Served:
+    """Returns what to save for the requests that a receiver function receives.
 
     Args:
         receiver_fn: makes placeholders.
-        signatures: returns the outputs for features. It is called in the graph of each function,
-            and once before.
+        signatures: returns the outputs for features, in the graph with the placeholders.
     """
-    with tf.Graph().as_default():
-        specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name)
-                 for name, tensor in receive(receiver_fn).inputs.items()]
-
-    def build() -> tuple[list[Tensor], dict[str, dict[str, Tensor]]]:
+    def build() -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
         received = receive(receiver_fn)
-        return list(received.inputs.values()), {
-            key: dict(outputs) for key, outputs in signatures(received).items()}
+        return received.inputs, {key: dict(outputs)
+                                 for key, outputs in signatures(received).items()}
 
-    def function_of(key: str) -> Any:
-        @tf.function(input_signature=specs, autograph=False)
-        def serve(*tensors: Tensor) -> dict[str, Tensor]:
-            wrapped = tf.compat.v1.wrap_function(build, [])
-            inputs, outputs = wrapped.structured_outputs
-            results: dict[str, Tensor] = wrapped.prune(inputs, outputs[key])(*tensors)
-            return results
+    tracker = ResourceTracker()
+    options = tf.saved_model.SaveOptions()
+    with save_context.save_context(options), resource_tracker_scope(tracker):
+        wrapped = tf.compat.v1.wrap_function(build, [])
+    inputs, signature_outputs = wrapped.structured_outputs
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name) for name, tensor in inputs.items()]
 
-        return serve
+    def function_of(outputs: Mapping[str, Tensor]) -> Any:
+        pruned = wrapped.prune(list(inputs.values()), outputs)
+        return tf.function(lambda *tensors: pruned(*tensors), input_signature=specs,
+                           autograph=False)
 
-    keys = tf.compat.v1.wrap_function(build, []).structured_outputs[1]
-    return {key: function_of(key) for key in keys}
+    return Served({key: function_of(outputs) for key, outputs in signature_outputs.items()},
+                  tracker.resources)
 
 
 def _named(value: Any, default: str) -> dict[str, Any]:

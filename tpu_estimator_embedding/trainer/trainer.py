@@ -319,12 +319,12 @@ class Trainer:
             raise ValueError(f"Couldn't find trained model at {self.model_dir}. Call train() "
                              "before, or pass `checkpoint_path`.")
         exported = tf.Module()
-        exported.saved = [*self.forward.variables, *self.embedding.embedding_tables.values(),
-                          self.global_step]
         with self._values_of(checkpoint_path):
-            functions = export.serving_functions(serving_input_receiver_fn, self._served)
-            return write_export(export_dir_base, assets_extra,
-                                lambda path: tf.saved_model.save(exported, path, functions))
+            served = export.serve(serving_input_receiver_fn, self._signatures)
+            exported.saved = [*self.forward.variables, *self.embedding.embedding_tables.values(),
+                              self.global_step, *served.resources]
+            return write_export(export_dir_base, assets_extra, lambda path: tf.saved_model.save(
+                exported, path, served.functions))
 
     @property
     def variables(self) -> Variables:
@@ -454,7 +454,7 @@ class Trainer:
 
         return results() if mode == ModeKeys.TRAIN else only_needed(results)
 
-    def _served(self, received: export.Received) -> export.Signatures:
+    def _signatures(self, received: export.Received) -> export.Signatures:
         ids, weights = columns.ids_and_weights(received.features, self.feature_config,
                                                self.embedding_config)
         outputs = self._forward(received.features, (), ModeKeys.PREDICT, ids,

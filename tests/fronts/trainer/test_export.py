@@ -131,6 +131,31 @@ def test_raw_inputs_any_batch_size_and_a_receiver_of_the_program(tmp_path):
             served(own, input=tf.constant(np.where(ids == 0, -1, ids)))["logits"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_lookup_tables_are_exported(cls, tmp_path):
+    vocabulary = tmp_path / "vocabulary.txt"
+    vocabulary.write_text("a\nb\nc\nd\ne")
+
+    def table():
+        return tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(
+            str(vocabulary), tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64,
+            tf.lookup.TextFileIndex.LINE_NUMBER), -1)
+
+    def receiver_fn():
+        words = v1.placeholder(tf.string, [None, 2])
+        return ServingInputReceiver(
+            {"words": tf.RaggedTensor.from_tensor(table().lookup(words))}, {"words": words})
+
+    trainer = make(cls, outputs=lambda logits: {"serving_default": PredictOutput({
+        "logits": logits, "of a": tf.fill([tf.size(logits)], table().lookup(tf.constant("c")))})})
+    trainer.train(input_fn, steps=2)
+    path = trainer.export_saved_model(tmp_path / "exports", receiver_fn)
+    vocabulary.unlink()
+    results = served(path, words=tf.constant([["a", "e"], ["d", "d"]]))
+    np.testing.assert_allclose(results["logits"], predicted(trainer)[1:3], rtol=1e-6)
+    assert results["of a"].numpy().tolist() == [2, 2]
+
+
 def test_signatures_are_those_of_export_outputs(tmp_path):
     def outputs(logits):
         return {"serving_default": PredictOutput(logits), "named": PredictOutput({"l": logits}),
