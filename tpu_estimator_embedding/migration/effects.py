@@ -28,6 +28,7 @@ from tpu_estimator_embedding.migration.node_search import (
     shown,
     text_of,
 )
+from tpu_estimator_embedding.migration.weight_decay import summed_variables
 
 SPEC = "TPUEstimatorSpec"
 _OWN_PURE = (SPEC, "embedding_column", "shared_embedding_columns", "ClassificationOutput",
@@ -96,6 +97,7 @@ class Effects(cst.CSTVisitor):
         self._changed_later = names.changed_later()
         self._metric_functions: list[cst.CSTNode] = []
         self._callees: set[cst.CSTNode] = set()  # what `visit_Call` looks at
+        self._summed: set[cst.Call] = set()  # of `tf.trainable_variables`
         self.problems: list[Problem] = []
         # (function, what it changes, problem unless the forward pass has made that)
         self._changes: list[tuple[cst.FunctionDef, cst.BaseExpression, Problem]] = []
@@ -114,8 +116,10 @@ class Effects(cst.CSTVisitor):
                 if called is not function:
                     self._decorator(decorator)
             self._defaults(called)
+            self._summed |= summed_variables(called.body, self._names)
             called.body.visit(self)
         self._activity_regularizers()
+        self._variables_of_keras()
         longer_lived = [name for name in parameters(function) if name not in _OF_BATCH]
         made = MadeObjects(self._names, self.called, longer_lived)
         self.problems += [problem for changer, changed, problem in self._changes
@@ -138,6 +142,14 @@ class Effects(cst.CSTVisitor):
                     self._add(given, "TEE409", f"`{shown(given)}`: its loss is "
                               "not in the collection of TF2. Leave it out, and add to the loss the "
                               "regularizer of the layer's output, divided by the size of the batch")
+
+    def _variables_of_keras(self) -> None:
+        """Reports sums over all variables, if layers of Keras have some of them."""
+        calls = [call for function in self.called for call in find_all(function.body, cst.Call)]
+        if any(self._names.of_tensorflow(call.func).startswith("keras.") for call in calls):
+            for call in self._summed:
+                self._add(call, "TEE409", f"`{text_of(call)}` has no variables of Keras layers in "
+                          "TF2: add the loss of each of them")
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if node in self._ignored:
@@ -374,7 +386,7 @@ class Effects(cst.CSTVisitor):
                 call) else relative(path)
             if name:
                 effect = other_effect(name)
-                if effect and self._is_as_in_estimator(call, effect):
+                if effect and (call in self._summed or self._is_as_in_estimator(call, effect)):
                     continue
                 if effect:
                     self._add(call, _code_of(effect), f"`{name}` {effect}")

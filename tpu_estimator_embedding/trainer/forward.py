@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The forward pass of a program, and what it returns."""
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -53,7 +54,8 @@ class Forward(tf.Module):
 
     A variable has the name that it had in the Estimator. In the function the graph has the
     collections that the Estimator's had: `tf.compat.v1.train.get_global_step` returns the given
-    step, and the losses of regularizers of variables are in `REGULARIZATION_LOSSES`.
+    step, the losses of regularizers of variables are in `REGULARIZATION_LOSSES`, and variables in
+    `TRAINABLE_VARIABLES`, except for those of Keras layers.
 
     Args:
         model_fn: takes `features`, and any of `labels`, `mode` and `params`; returns Outputs.
@@ -73,7 +75,8 @@ class Forward(tf.Module):
         given = {"labels": labels, "mode": mode, "params": params, "config": None}
         getter = _Getter(is_training=mode == ModeKeys.TRAIN)
         # Enters the root scope again, so that every call finds the variables of the first call.
-        with (tf.variable_creator_scope(initial_values.create_variable),
+        with (_empty_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES),
+              tf.variable_creator_scope(initial_values.create_variable),
               tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(),
                                           auxiliary_name_scope=False, custom_getter=getter.get)):
             outputs = self._model_fn(features, **{
@@ -82,8 +85,20 @@ class Forward(tf.Module):
         return outputs
 
 
+@contextlib.contextmanager
+def _empty_collection(name: str) -> Iterator[None]:
+    """Empties a collection, which graphs of functions share with the graph around them."""
+    collection = tf.compat.v1.get_collection_ref(name)
+    kept = list(collection)
+    collection.clear()
+    try:
+        yield
+    finally:
+        collection[:] = kept
+
+
 class _Getter:
-    """Gets variables without partitions, and collects the losses of their regularizers.
+    """Gets variables without partitions, and collects them and the losses of their regularizers.
 
     The layers of tf.layers collect their own, once for each use of a variable.
 
@@ -106,6 +121,11 @@ class _Getter:
                 f"Variable {name!r} has trainable={variable.trainable} from an earlier mode, and "
                 f"trainable={is_trained} in training, which a variable of TF2 cannot change. Call "
                 "train before evaluate and predict, or make `trainable` independent of the mode.")
+        if name not in self._used and variable.trainable:
+            # Once, although the graph that makes a variable has collected it itself.
+            trained = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+            if not any(one is variable for one in trained):
+                trained.append(variable)
         losses, regularizer = _regularization_losses(), options.get("regularizer")
         if name in self._used:
             self._places[len(losses)] = name

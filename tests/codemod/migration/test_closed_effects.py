@@ -27,6 +27,15 @@ EFFECTS = {
     "assertion": ("tf.Assert(loss > 0, [loss])", "TEE409", None),
     "variable": ("bias = tf.Variable(0.0)", "TEE409", None),
     "all variables": ("loss += sum(map(tf.nn.l2_loss, tf.trainable_variables()))", "TEE409", None),
+    "mean over all variables": (
+        "loss += tf.reduce_mean([tf.nn.l2_loss(v) for v in tf.trainable_variables()])", "TEE409",
+        None),
+    "number of all variables": (
+        "loss += tf.add_n([tf.reduce_sum(tf.exp(v)) for v in tf.trainable_variables()])",
+        "TEE409", None),
+    "variables by something else than their names": (
+        "loss += tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables() if v in CHOSEN])",
+        "TEE409", None),
     "print": ("loss = tf.Print(loss, [loss])", "TEE409", None),
     "gradients": ("loss += tf.gradients(loss, net)[0]", "TEE409", None),
     "python": ("loss = tf.py_func(print, [loss], tf.float32)", "TEE409", None),

@@ -68,6 +68,13 @@ CASES = {
          "    grads = [tf.clip_by_value(g, -0.01, 0.01) for g, _ in pairs]\n"
          "    variables = [v for _, v in pairs]\n"
          "    train_op = optimizer.apply_gradients(zip(grads, variables), step)\n")],
+    "losses of all variables": [
+        NORMALIZED,
+        ("    step = ", "    loss += 0.01 * tf.add_n([\n        tf.nn.l2_loss(v) for v in "
+         "tf.trainable_variables()\n        if 'bias' not in v.name and not v.name.lower()"
+         ".endswith('beta:0')])\n    loss += 0.02 * sum(tf.reduce_sum(tf.abs(v)) "
+         "for v in tf.trainable_variables())\n    step = "),
+        (MINIMIZE, f"    with tf.control_dependencies({UPDATES}):\n    {MINIMIZE}")],
     "builder, helper": [
         (MODEL_FN, "def builder(base, name):\n" + textwrap.indent(MODEL_FN.replace(
             "decay(0.1", "decay(base").replace(
