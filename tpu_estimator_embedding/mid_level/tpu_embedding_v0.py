@@ -34,9 +34,10 @@ class TPUEmbeddingV0(PlainTables):
     """Embeddings for a chip without an embedding engine: dense lookups of small tables.
 
     The class has no `enqueue` or `apply_gradients`. Gradients of a loss flow into
-    `embedding_tables`, and the program's Keras optimizer updates them; under a strategy, once with
-    the sum over all replicas. Every replica holds complete tables. TensorFlow's class must be
-    created under a TPUStrategy; this one works under any strategy.
+    `embedding_tables`, and a Keras optimizer that is given these variables updates them; under a
+    strategy, once with the sum over all replicas. A Keras model does not list them. Every replica
+    holds complete tables. TensorFlow's class must be created under a TPUStrategy; this one works
+    under any strategy.
 
     Args:
         feature_config: a nested structure of FeatureConfigs.

@@ -154,20 +154,25 @@ UPSTREAM = (f"{ESTIMATOR_API}._v1.estimator.tpu.experimental",  # imports all th
             "tensorflow.python.tpu.tpu_estimator")
 
 
-def _optimizer(module: str, owner: str, method: str, function: str = "applying_gradients") -> Patch:
+def _optimizer(module: str, owner: str, method: str, function: str = "applying_gradients",
+               effect: str = "updates the tables of Keras layers") -> Patch:
     return Patch(f"{module}:{owner}", method,
                  f"{OURS}.mid_level.keras_layers.optimizer_steps:{function}",
-                 "updates the tables of Keras layers; applied when the name of a layer is first "
-                 "read, and when one is called", replaces=True, wraps=True)
+                 f"{effect}; applied when the name of a layer is first read, and when one is "
+                 "called or loaded", replaces=True, wraps=True)
 
 
 # Applied while Keras layers of tables are in use, as `install` knows no Keras.
 V1_OPTIMIZERS = (
     _optimizer("tensorflow.python.training.optimizer", "Optimizer", "apply_gradients"),)
 KERAS_2_OPTIMIZERS = tuple(
-    _optimizer(f"{keras}.src.optimizers.{module}", owner, "apply_gradients")
+    _optimizer(f"{keras}.src.optimizers.{module}", *method)
     for keras in ("keras", "tf_keras")
-    for module, owner in (("optimizer", "Optimizer"), ("legacy.optimizer_v2", "OptimizerV2")))
+    for module, *method in (
+        ("optimizer", "Optimizer", "apply_gradients"),
+        ("legacy.optimizer_v2", "OptimizerV2", "apply_gradients"),
+        ("legacy.optimizer_v2", "OptimizerV2", "add_slot", "adding_slot",
+         "loads SavedModels with the tables of Keras layers")))
 KERAS_3_OPTIMIZERS = (
     _optimizer("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply",
                "applying_in_keras_3"),)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEmbeddingV0: TensorFlow's numbers, and training under the TPUStrategy stub."""
 
+import importlib
 import pathlib
 import sys
 import warnings
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_embedding_base, tpu_embedding_v2_utils
 
 from tests.fronts.low_level.tensorflows_own import load_tensorflows_own
+from tests.fronts.mid_level.keras_layers.step_programs import KERASES
 from tests.subprocesses import start
 from tpu_estimator_embedding import mid_level
 
@@ -78,6 +80,32 @@ def test_checkpoint_restores_for_serving(tmp_path):
     tf.train.Checkpoint(embedding=served).restore(path).assert_consumed()
     np.testing.assert_array_equal(served({"a": tf.range(6)})["a"],
                                   trained({"a": tf.range(6)})["a"])
+
+
+@pytest.mark.parametrize("make, api", [
+    (lambda config: mid_level.TPUEmbeddingV0(config, None), mid_level),
+    (theirs, tpu_embedding_v2_utils)])
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("name", KERASES)
+def test_fit_trains_tables_that_keras_2_finds_in_an_attribute(name, is_held, make, api):
+    keras = importlib.import_module(name)
+
+    class Model(keras.Model):
+        def call(self, ids):
+            return self.dense(self.embedding.embedding_lookup({"a": ids})["a"])
+
+    model = Model()
+    model.embedding = make({"a": api.FeatureConfig(api.TableConfig(6, 2))})
+    model.dense = keras.layers.Dense(1)
+    [table] = model.embedding.embedding_tables.values()
+    if is_held:
+        model.tables = [table]
+    before = table.numpy()
+    model.compile("sgd", "mse")
+    model.fit(np.arange(6), np.ones([6, 1]), verbose=0)
+    is_trained = is_held and keras.__version__ < "3"
+    assert any(variable is table for variable in model.trainable_variables) == is_trained
+    assert np.any(table.numpy() != before) == is_trained
 
 
 @pytest.mark.long

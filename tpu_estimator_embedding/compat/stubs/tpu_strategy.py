@@ -67,12 +67,13 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
         tf.distribute.Strategy.__init__(self, TPUExtended(self, devices=devices))
         self._resolver = tpu_cluster_resolver
         self._cores_per_replica = getattr(device_assignment, "num_cores_per_replica", 1)
-        # The properties of a TPUStrategy's `extended` that programs read.
+        # The properties of a TPUStrategy's `extended` that programs and Keras 2 read.
         self.extended.tpu_hardware_feature = HardwareFeature(
             topology_pb2.TopologyProto.FromString(
                 tpu_cores.topology(cores).serialized()).tpu_hardware_feature)
         self.extended.num_hosts = 1
         self.extended.num_replicas_per_host = self.num_replicas_in_sync
+        self.extended.steps_per_run = 1
 
     @property
     def cluster_resolver(self) -> _Resolver | None:

@@ -273,6 +273,7 @@ class _EmbeddingLayer(_Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Returns a layer with the arguments that `get_config` returned."""
+        cls._patch_optimizers()  # which load slots, too
         return cls(**arguments_from_dict(config))
 
     @not_converted  # Keras converts `call` and the functions it calls

@@ -51,6 +51,7 @@ from tpu_estimator_embedding.mid_level.execution.table_variables import (
 )
 from tpu_estimator_embedding.mid_level.keras_layers.joined_lookups import Batch
 from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
+from tpu_estimator_embedding.mid_level.keras_layers.optimizer_steps import saved_carrier
 from tpu_estimator_embedding.mid_level.keras_layers.pending_updates import (
     CHANGED,
     GONE,
@@ -120,10 +121,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             self._track_trackable(variable, name)
         self._functions = ExportableFunctions()
         self._recorder: MeasureRecorder | None = None
-        with outside_strategies():
-            # A SavedModel has the carrier itself in this place, which is longer.
-            self.saved_carrier = tf.Variable([0.0], shape=[None], trainable=False,
-                                             name="tpu_embedding_trap")
+        # A SavedModel has the carrier itself in this place, which is longer.
+        self.saved_carrier = saved_carrier("tpu_embedding_trap")
         count = self._replicas.count
         self._pending = [PendingUpdates(replica, count) for replica in range(count)]
         self._kinds: dict[Kind, _LayerCall] = {}  # their last calls, without ids

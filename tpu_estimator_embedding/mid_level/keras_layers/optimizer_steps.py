@@ -14,12 +14,14 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.mid_level.execution.table_variables import outside_strategies
 from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.patches import patch, patch_table
 from tpu_estimator_embedding.patches.patch import Patch
 from tpu_estimator_embedding.types import Tensor
 
 _TABLES = "tpu_embedding_tables"  # attribute of a carrier
+_IS_SAVED = "tpu_embedding_is_saved"  # attribute of what stands for a carrier in files
 
 
 class UpdatedTables(Protocol):
@@ -34,6 +36,30 @@ def mark(carrier: Any, tables: UpdatedTables) -> None:
     setattr(carrier, _TABLES, tables)
     if not isinstance(carrier, tf.Variable):
         setattr(carrier.value, _TABLES, tables)
+
+
+def saved_carrier(name: str) -> tf.Variable:
+    """Returns what stands for a carrier, or for a slot of one, in files; it takes any length."""
+    with outside_strategies():
+        carrier = tf.Variable([0.0], shape=[None], trainable=False, name=name)
+    setattr(carrier, _IS_SAVED, True)
+    return carrier
+
+
+def adding_slot(original: Callable[..., tf.Variable]) -> Callable[..., tf.Variable]:
+    """Returns the `add_slot` of a legacy optimizer that calls another one.
+
+    A SavedModel has the slots of carriers, and Keras makes them when it loads one. It would give
+    them a fixed length and the strategy of the model.
+    """
+    @functools.wraps(original)
+    def add_slot(optimizer: Any, var: tf.Variable, slot_name: str, *args: Any,
+                 **kwargs: Any) -> tf.Variable:
+        if hasattr(var, _IS_SAVED):
+            return saved_carrier(slot_name)
+        return original(optimizer, var, slot_name, *args, **kwargs)
+
+    return add_slot
 
 
 def applying_in_keras_3(original: Callable[..., None]) -> Callable[..., None]:

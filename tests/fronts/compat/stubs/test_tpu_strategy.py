@@ -94,6 +94,43 @@ def test_cores_are_those_of_the_variable_everywhere():
         "9 cores need as many devices, but TensorFlow has initialized 8 CPU. Create the"]
 
 
+KERAS_MODEL = """
+        import numpy as np
+        import tensorflow as tf
+        import tpu_estimator_embedding
+        tpu_estimator_embedding.install()
+        from tpu_estimator_embedding.mid_level import FeatureConfig, TableConfig, TPUEmbeddingLayer
+
+        strategy = tf.distribute.STRATEGY(tf.distribute.cluster_resolver.TPUClusterResolver(""))
+        ids, labels = np.arange(8), np.ones([8, 1], np.float32)
+        with strategy.scope():
+            tables = TPUEmbeddingLayer(FeatureConfig(TableConfig(8, 2, name="t")), "sgd")
+            model = tf.keras.Sequential([
+                tf.keras.Input([], dtype="int64"), tables, tf.keras.layers.Dense(1)])
+            model.compile("adam", "mse", metrics=["mae", tf.keras.metrics.AUC()])
+        for ending in ("", ".h5"):
+            paths = [f"DIRECTORY/{name}{ending}" for name in ("by_callback", "by_model")]
+            model.fit(ids, labels, batch_size=4, verbose=0, callbacks=[
+                tf.keras.callbacks.ModelCheckpoint(paths[0], save_weights_only=True)])
+            model.save_weights(paths[1])
+            expected = model.predict(ids, batch_size=4, verbose=0)
+            assert np.isfinite(model.evaluate(ids, labels, verbose=0)).all()
+            for path in paths:
+                model.set_weights([0 * values for values in model.get_weights()])
+                assert not np.allclose(model.predict(ids, verbose=0), expected)
+                model.load_weights(path)
+                print(len(expected), np.allclose(model.predict(ids, verbose=0), expected))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["TPUStrategy", "experimental.TPUStrategy"])
+def test_models_of_keras_2_save_and_load_weights(name, tmp_path):
+    done = run_python(KERAS_MODEL.replace("STRATEGY", name).replace("DIRECTORY", str(tmp_path)),
+                      TPU_ESTIMATOR_EMBEDDING_CORES="2")
+    assert done.stdout == "8 True\n" * 4, done.stderr
+
+
 @pytest.mark.long
 def test_cores_are_the_logical_devices_by_default():
     done = run_python("""

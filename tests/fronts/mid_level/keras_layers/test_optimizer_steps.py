@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of layers learn when an optimizer is given their gradient, once, and at no other time."""
 
+import contextlib
 import gc
 import importlib
 import weakref
@@ -14,6 +15,7 @@ import tpu_estimator_embedding
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.optimizers import SGD, Adagrad
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.keras_layers import layer_tables, pending_updates
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
 from tpu_estimator_embedding.patches import patch, patch_table
@@ -458,6 +460,33 @@ def test_saved_model_loads_as_a_model_of_keras_2_that_trains_on(keras, tmp_path)
     fit(loaded)
     np.testing.assert_allclose(
         row(loaded.layers[-1]), 1 - 0.5 / np.sqrt(2) - 0.5 / np.sqrt(3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name, options, slots, is_compiled", [
+    ("Adam", {}, 64, True), ("Adam", {}, 8, True),  # half the elements of the carrier, when saved
+    ("Adagrad", {}, 64, False), ("SGD", {"momentum": 0.9}, 64, False)])
+def test_saved_model_loads_with_the_slots_of_a_legacy_optimizer(
+        keras, name, options, slots, is_compiled, tmp_path, monkeypatch):
+    if keras.__version__ >= "3":
+        pytest.skip("Keras 3 has no legacy optimizers")
+    with monkeypatch.context() as patched:
+        for module in (layer_tables, pending_updates):
+            patched.setattr(module, "SLOTS", slots)
+        model = keras.Sequential([
+            keras.Input([], dtype="int64"), embedding_layer_class(keras)(
+                config(1.0, SGD(0.5))["f"], None)])
+        model.compile(getattr(keras.optimizers.legacy, name)(0.1, **options), "mse")
+        model.fit(np.ones([1], np.int64), np.zeros([1, 1]), verbose=0)
+        model.save(str(tmp_path / "model"), save_format="tf")
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        with scope:
+            loaded = keras.models.load_model(str(tmp_path / "model"), compile=is_compiled)
+            if not is_compiled:
+                loaded.compile(keras.optimizers.legacy.SGD(0.1), "mse")
+        assert row(loaded.layers[-1]) == row(model.layers[-1]) == 0
+        loaded.fit(np.ones([1], np.int64), np.ones([1, 1]), verbose=0)
+        assert row(loaded.layers[-1]) == 1
 
 
 @pytest.mark.slow
