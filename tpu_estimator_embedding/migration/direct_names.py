@@ -66,7 +66,9 @@ def with_names_of_trainer(source: SourceFile) -> SourceFile:
         *(f"{_FOLDERS[1]}.{name}" for name in _OF_EXPORTS))
         if names.is_only(path.rpartition(".")[2], path)}
     moved = {*(_BY_TURNS if free.issuperset(_BY_TURNS) else ()), *free.difference(_BY_TURNS)}
-    source = source.edited(_NamesOfTrainer(moved, has_own_exports=OLD_EXPORT in names.methods))
+    exports = {call for call in find_all(source.module, cst.Call) if last_word(call.func) ==
+               OLD_EXPORT and not (names.paths(call.func) or OLD_EXPORT in names.methods)}
+    source = source.edited(_PresentExports(exports)).edited(_ImportsOfTrainer(moved))
     names = Names(source.module)
     replaced = {node: name for node in _called(source.module)
                 for name in (*_BY_TURNS, *free.intersection(_OF_EXPORTS))
@@ -145,32 +147,38 @@ class _Named(Edit):
                 lpar=original_node.lpar, rpar=original_node.rpar))
 
 
-class _NamesOfTrainer(Edit):
-    """Imports from the module of Trainer what is imported from that of Estimator.
+class _PresentExports(Edit):
+    """Gives exports the name of the method that Estimator and Trainer have.
 
-    Exports get the name of the method that both have. Their `strip_default_attrs` goes: TF2 always
-    leaves these attributes out.
-
-    Args:
-        moved: the names to import.
-        has_own_exports: whether a class of the module has a method of the old name.
+    `strip_default_attrs` goes: TF2 always leaves these attributes out.
     """
 
-    def __init__(self, moved: Set[str], *, has_own_exports: bool) -> None:
+    def __init__(self, calls: Set[cst.Call]) -> None:
         super().__init__()
-        self._moved, self._has_own_exports = moved, has_own_exports
+        self._calls = calls
+
+    def changed(self, original_node: Any, updated_node: Any) -> Any:
+        """Returns a call of the present method in the place of one of the old method."""
+        if original_node not in self._calls:
+            return super().changed(original_node, updated_node)
+        kept = [argument for argument in updated_node.args if argument.keyword is None
+                or argument.keyword.value != "strip_default_attrs"]
+        return updated_node.with_changes(
+            func=updated_node.func.with_changes(attr=cst.Name(EXPORT)),
+            args=[*kept[:-1], *(last.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+                                for last in kept[-1:])])
+
+
+class _ImportsOfTrainer(Edit):
+    """Imports from the module of Trainer what is imported from that of Estimator."""
+
+    def __init__(self, moved: Set[str]) -> None:
+        super().__init__()
+        self._moved = moved
 
     def changed(self, original_node: Any, updated_node: Any) -> Any:
         """Returns an import of other names, and one of these, in the place of a line."""
         match updated_node:
-            case cst.Call(func=cst.Attribute(attr=cst.Name(value=name))) if (
-                    name == OLD_EXPORT and not self._has_own_exports):
-                kept = [argument for argument in updated_node.args if argument.keyword is None
-                        or argument.keyword.value != "strip_default_attrs"]
-                return updated_node.with_changes(
-                    func=updated_node.func.with_changes(attr=cst.Name(EXPORT)),
-                    args=[*kept[:-1], *(last.with_changes(comma=cst.MaybeSentinel.DEFAULT)
-                                        for last in kept[-1:])])
             case cst.SimpleStatementLine(body=[cst.ImportFrom() as statement]) if (
                     module_of(statement) in _FOLDERS
                     and not isinstance(statement.names, cst.ImportStar)):

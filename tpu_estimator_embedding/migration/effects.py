@@ -108,6 +108,8 @@ class Effects(cst.CSTVisitor):
         self._around = [function]
         self._metric_functions = _metric_functions(function, self._names)
         self.called.append(function)  # the first, before those that the expressions call
+        self._summed = {call for call in summed_variables(function.body, self._names)
+                        if self._is_of_model_fn(call)}
         for expression in expressions:
             expression.visit(self)
         for called in self.called:  # which grows
@@ -116,10 +118,9 @@ class Effects(cst.CSTVisitor):
                 if called is not function:
                     self._decorator(decorator)
             self._defaults(called)
-            self._summed |= summed_variables(called.body, self._names)
             called.body.visit(self)
         self._activity_regularizers()
-        self._variables_of_keras()
+        self._variables_of_other_names()
         longer_lived = [name for name in parameters(function) if name not in _OF_BATCH]
         made = MadeObjects(self._names, self.called, longer_lived)
         self.problems += [problem for changer, changed, problem in self._changes
@@ -143,13 +144,16 @@ class Effects(cst.CSTVisitor):
                               "not in the collection of TF2. Leave it out, and add to the loss the "
                               "regularizer of the layer's output, divided by the size of the batch")
 
-    def _variables_of_keras(self) -> None:
-        """Reports sums over all variables, if layers of Keras have some of them."""
+    def _variables_of_other_names(self) -> None:
+        """Reports sums over all variables, if layers of Keras or partitioners make some of them."""
         calls = [call for function in self.called for call in find_all(function.body, cst.Call)]
-        if any(self._names.of_tensorflow(call.func).startswith("keras.") for call in calls):
-            for call in self._summed:
-                self._add(call, "TEE409", f"`{text_of(call)}` has no variables of Keras layers in "
-                          "TF2: add the loss of each of them")
+        has_keras = any(self._names.of_tensorflow(call.func).startswith("keras.") for call in calls)
+        has_parts = any(argument.keyword is not None and argument.keyword.value == "partitioner"
+                        for call in calls for argument in call.args)
+        for call in self._summed if has_keras or has_parts else ():
+            self._add(call, "TEE409", f"`{text_of(call)}` has in TF2 "
+                      + ("no variables of Keras layers" if has_keras else "no parts of variables")
+                      + ": add the loss of each variable")
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if node in self._ignored:

@@ -40,6 +40,8 @@ _MANUAL_STEPS = {
     "make_initializable_iterator": "return the tf.data.Dataset itself",
     "batch_norm": "of tf.contrib.layers: tf.layers.batch_normalization has other defaults and "
                   "names of variables; write it with yours",
+    "sparse_placeholder": "an export of TF2 has dense inputs: make a SparseTensor of dense "
+                          "placeholders",
     "init_from_checkpoint": "call Trainer.restore_estimator_checkpoint, or assign the values",
 }
 
@@ -53,7 +55,8 @@ METHODS = {
     "get_variable_names": (), "get_variable_value": ("name",), "latest_checkpoint": (),
     "eval_dir": ("name",),
 }
-_EXPORTERS = ("FinalExporter", "LatestExporter", "BestExporter")
+# Exporter -> the number of arguments before `as_text`.
+_EXPORTERS = {"FinalExporter": 3, "LatestExporter": 3, "BestExporter": 5}
 _HOOKS = ("hooks", "saving_listeners")
 _INPUTS = ("input_fn", "serving_input_receiver_fn")
 
@@ -91,9 +94,15 @@ def problems(module: cst.Module, names: Names) -> list[Problem]:
         found += _of_method(call, names)
         found += _passed_on(call, names, estimators)
         found += _unknown_specs(call, names)
+    called = {call.func for call in find_all(module, cst.Call)}
     for node in find_all(module, cst.Attribute):
-        if node.value in estimators and node.attr.value not in (
-                    *METHODS, *_MANUAL_STEPS, OLD_EXPORT, "model_dir", "params"):
+        if node.value not in estimators or node.attr.value in ("model_dir", "params"):
+            continue
+        is_method = node.attr.value in (*METHODS, OLD_EXPORT)
+        if is_method and node not in called:
+            found.append(Problem(node, "TEE404", f"`{text_of(node)}` is used as a value: call it, "
+                                 "so that its arguments are seen"))
+        elif not is_method and node.attr.value not in _MANUAL_STEPS:
             found.append(Problem(node, "TEE404", f"`{text_of(node)}`: Trainer has no such "
                                  "attribute"))
     return found + _uses_of_context(module)
@@ -142,6 +151,9 @@ def _of_call(call: cst.Call, names: Names) -> list[Problem]:
     found = []
     if name in _MANUAL_STEPS and not is_own and not _is_of_trainer(call, names):
         found.append(Problem(call, "TEE404", f"`{name}`: {_MANUAL_STEPS[name]}"))
+    if name == "ServingInputReceiver" and len(call.args) > 2 and not is_own:
+        found.append(Problem(call, "TEE404", f"`{shown(call.args[2])}` of `{name}`: call "
+                             "Trainer.export_saved_model once more, with another function"))
     if name == "batch_normalization":
         found.append(Problem(call, "TEE405", "one replica normalizes the whole batch here; the "
                              "Estimator with num_shards above 1 normalized shares of it"))
@@ -224,8 +236,9 @@ def _of_method(call: cst.Call, names: Names) -> list[Problem]:
                                  "which exists only in the graph of a step: Trainer calls it "
                                  "outside of that graph; pass what it needs in params"))
         elif key == "exporters" and not _are_exporters(given.value, names):
-            found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: Trainer is known to work "
-                                 f"with {', '.join(_EXPORTERS)}; for another one, {_EXPORT}"))
+            found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: write a list of calls of "
+                                 f"{', '.join(_EXPORTERS)} without as_text; instead of another "
+                                 f"one, {_EXPORT}"))
         elif key in _HOOKS and text_of(given.value) not in _EMPTY:
             found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: hooks run in sessions, "
                                  "which TF2 does not have; do their work around the call"))
@@ -241,12 +254,25 @@ def _are_exporters(value: cst.BaseExpression | None, names: Names) -> bool:
     if isinstance(value, cst.Name):
         made = [given for target, given in names.values.items()
                 if isinstance(target, cst.Name) and target.value == value.value]
-        calls, changes = find_all(names.module, cst.Call), find_all(names.module, cst.AugAssign)
-        is_changed = any(dotted(one)[:1] == (value.value,) for one in (
-            *(call.func for call in calls), *(change.target for change in changes)))
-        return bool(made) and not is_changed and all(_are_exporters(one, names) for one in made)
+        keywords = {argument.keyword for argument in find_all(names.module, cst.Arg)}
+        is_read_once = len({*find_names(names.module, value.value)} - keywords) == 1 + len(made)
+        return bool(made) and all(_are_exporters(one, names) and (
+            is_read_once or isinstance(one, cst.Call)) for one in made)
     return isinstance(value, cst.Call) and any(
-        names.means(value.func, exporter) for exporter in _EXPORTERS)
+        names.means(value.func, exporter) and _is_binary(value, place)
+        for exporter, place in _EXPORTERS.items())
+
+
+def _is_binary(exporter: cst.Call, place: int) -> bool:
+    """Whether an exporter writes no text, as far as it shows.
+
+    Args:
+        exporter: its constructor's call.
+        place: the number of arguments before `as_text`.
+    """
+    return not any(argument.star or (
+        index >= place if argument.keyword is None else argument.keyword.value == "as_text")
+        for index, argument in enumerate(exporter.args))
 
 
 def _parameters(value: cst.BaseExpression, names: Names) -> list[str]:

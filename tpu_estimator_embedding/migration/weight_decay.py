@@ -4,7 +4,7 @@
     tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables() if "bias" not in v.name])
 
 In the Estimator, every table adds a trainable variable, which is 0. A sum whose terms are 0 for it
-has the same value in TF2, where these variables are not there.
+has the same value in TF2, where these variables are not there, if the others have the same names.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ The receiver functions are those of an Estimator: they make placeholders in a gr
 (['examples'], ['age'])
 """
 
+import keyword
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ from tpu_estimator_embedding.types import Structure, Tensor
 
 OUTPUTS = (PredictOutput, ClassificationOutput, RegressionOutput)
 _DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+_INPUT_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 Signatures = Mapping[str, Mapping[str, Tensor]]  # signature -> name of an output -> tensor
 
 
@@ -98,7 +101,8 @@ def receive(receiver_fn: Callable[[], Any]) -> Received:
     """Calls a receiver function, in a graph.
 
     Raises:
-        ValueError: the result is no receiver, or has alternatives.
+        ValueError: the result is no receiver, has alternatives, or an input has a name that TF2
+            cannot export.
         TypeError: an input is no tensor.
     """
     receiver = receiver_fn()
@@ -109,6 +113,10 @@ def receive(receiver_fn: Callable[[], Any]) -> Received:
                  "Export once more, with a receiver function of these tensors.")
     inputs = _named(receiver.receiver_tensors, "input")
     for name, tensor in inputs.items():
+        checks.check(bool(_INPUT_NAME.fullmatch(str(name))) and not keyword.iskeyword(name),
+                     "receiver_tensors", "named with letters, digits and _, beginning with a "
+                     "letter, as arguments of a signature of TF2", name,
+                     "Rename the input, also in its clients.")
         checks.check_type(tf.Tensor, f"receiver_tensors[{name!r}]", "a dense tensor", tensor,
                           "Make a SparseTensor of dense placeholders in the function.")
     return Received(_named(receiver.features, "feature"), inputs)
@@ -131,7 +139,8 @@ def signatures_of(predictions: Structure, export_outputs: Mapping[str, Any] | No
 
     Raises:
         TypeError: `export_outputs` has no outputs.
-        ValueError: of several signatures none is the default, or an output does not fit the inputs.
+        ValueError: of several signatures none is the default, or none fits the inputs. One that
+            does not is left out, with a warning, as the Estimator does.
     """
     if export_outputs is None:
         return {_DEFAULT: _named(predictions, "output")}
@@ -139,14 +148,25 @@ def signatures_of(predictions: Structure, export_outputs: Mapping[str, Any] | No
     for key, output in export_outputs.items():
         checks.check_type(OUTPUTS, f"export_outputs[{key!r}]", "a PredictOutput, "
                           "ClassificationOutput or RegressionOutput", output)
-    found = {key: {name: tf.compat.v1.get_default_graph().get_tensor_by_name(info.name)
-                   for name, info in output.as_signature_def(dict(inputs)).outputs.items()}
-             for key, output in export_outputs.items()}
-    if len(found) == 1:
-        return {_DEFAULT: next(iter(found.values())), **found}
-    checks.check(_DEFAULT in found, "export_outputs", f"have the signature {_DEFAULT!r}, unless "
-                 "there is one signature only", sorted(found))
-    return found
+    checks.check(_DEFAULT in export_outputs or len(export_outputs) == 1, "export_outputs",
+                 f"have the signature {_DEFAULT!r}, unless there is one signature only",
+                 [*export_outputs])
+    found = {key: _outputs(key, output, inputs) for key, output in export_outputs.items()}
+    found = {key: outputs for key, outputs in found.items() if outputs}
+    checks.check(bool(found), "export_outputs", f"for the inputs {[*inputs]}", [*export_outputs],
+                 "Classification and regression take one input of serialized examples.")
+    return found if len(export_outputs) > 1 else {_DEFAULT: next(iter(found.values())), **found}
+
+
+def _outputs(key: str, output: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the outputs of a signature; none if it does not fit the inputs, as the Estimator."""
+    try:
+        signature = output.as_signature_def(dict(inputs))
+    except ValueError as error:
+        tf.get_logger().warning("The export has no signature %r: %s", key, error)
+        return {}
+    graph = tf.compat.v1.get_default_graph()
+    return {name: graph.get_tensor_by_name(info.name) for name, info in signature.outputs.items()}
 
 
 class Served(NamedTuple):

@@ -62,7 +62,7 @@ class EvalSpec:
         hooks: None or empty: hooks need a session.
         exporters: None, or one or several objects with a `name` and a method `export`, such as a
             FinalExporter, LatestExporter or BestExporter of `tpu_estimator_embedding.tf_estimator`.
-            Each exports after every evaluation, to the folder `export/NAME` of model_dir.
+            Each may export after every evaluation, to the folder `export/NAME` of model_dir.
         start_delay_secs: is ignored, as on one machine: it is for an evaluator's own process.
         throttle_secs: seconds from one evaluation to the next, at least.
 

@@ -33,6 +33,13 @@ EFFECTS = {
     "number of all variables": (
         "loss += tf.add_n([tf.reduce_sum(tf.exp(v)) for v in tf.trainable_variables()])",
         "TEE409", None),
+    "variables with parts": (
+        "part = tf.get_variable('part', [4], partitioner=parts)\n    loss += tf.add_n(\n"
+        "        [tf.nn.l2_loss(v) for v in tf.trainable_variables()])", "TEE409",
+        "[tf.nn.l2_loss(v) for v in tf.trainable_variables()])"),
+    "variables in a metric function": (
+        "def metrics():\n        return sum([tf.nn.l2_loss(v) for v in tf.trainable_variables()])\n"
+        "    loss += metrics()", "TEE409", "return sum([tf.nn.l2_loss(v) for v in tf.trainable_variables()])"),
     "variables by something else than their names": (
         "loss += tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables() if v in CHOSEN])",
         "TEE409", None),

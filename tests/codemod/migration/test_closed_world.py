@@ -252,6 +252,17 @@ def test_known_shapes_are_written_exactly(case):
     (TRAIN, "    print(estimator.config)", "estimator.config"),
     (TRAIN, "    estimator.experimental_export_all_saved_models('a', {})", "export_all"),
     (TRAIN, "    estimator.export_savedmodel('a', receiver, None, True)", "True"),
+    (TRAIN, "    export = estimator.export_savedmodel\n    export('a', receiver)",
+     "export = estimator.export_savedmodel"),
+    (TRAIN, "    functools.partial(estimator.train, hooks=[hook])(input_fn)", "functools.partial"),
+    (TRAIN, "    receiver = tf.estimator.export.ServingInputReceiver(a, b, {'c': c})", "receiver"),
+    (TRAIN, "    ids = tf.sparse_placeholder(tf.int64)", "tf.sparse_placeholder"),
+    (TRAIN, "    tf.estimator.train_and_evaluate(estimator, tf.estimator.TrainSpec(input_fn), "
+     "tf.estimator.EvalSpec(input_fn, exporters=tf.estimator.FinalExporter('a', receiver, None, "
+     "True)))", "exporters="),
+    (TRAIN, "    exporters = []\n    more = exporters\n    more.append(exporter)\n    tf.estimator."
+     "train_and_evaluate(estimator, tf.estimator.TrainSpec(input_fn), "
+     "tf.estimator.EvalSpec(input_fn, exporters=exporters))", "exporters"),
     (TRAIN, "    exporters = []\n    exporters.append(exporter)\n    tf.estimator."
      "train_and_evaluate(estimator, tf.estimator.TrainSpec(input_fn), "
      "tf.estimator.EvalSpec(input_fn, exporters=exporters))", "exporters"),
@@ -271,6 +282,14 @@ def test_exporters_of_tensorflow_are_carried_over(exporters):
                                     tf.estimator.EvalSpec(input_fn, exporters={exporters}))
     estimator.export_savedmodel("a", receiver, strip_default_attrs=True)""")
     assert open_ == []
+
+
+def test_functions_of_other_modules_keep_their_names():
+    program = PROGRAM.replace("def main", "import exporting\n\n\ndef main").replace(
+        TRAIN, f"{TRAIN}\n    exporting.export_savedmodel(1)\n"
+               "    estimator.export_savedmodel(1, 2)")
+    text = rewrite(program, to="tf2").data.decode()
+    assert "exporting.export_savedmodel(1)" in text and "estimator.export_saved_model(1, 2)" in text
 
 
 @pytest.mark.parametrize("first, is_another", [

@@ -17,6 +17,7 @@ from tpu_estimator_embedding.trainer import (
     ModeKeys,
     Outputs,
     PredictOutput,
+    RegressionOutput,
     ServingInputReceiver,
     Trainer,
     TrainSpec,
@@ -238,7 +239,13 @@ def receiver_with_alternatives():
     return receiver._replace(receiver_tensors_alternatives={"raw": receiver.features})
 
 
+def receiver_with_a_dash():
+    ids = v1.placeholder(tf.int64, [None, 2])
+    return ServingInputReceiver({"words": tf.RaggedTensor.from_tensor(ids)}, {"word-ids": ids})
+
+
 @pytest.mark.parametrize("arguments, error, message", [
+    ((receiver_with_a_dash,), ValueError, "must be named with letters, digits .* got 'word-ids'"),
     ((EXAMPLES, None, True), ValueError, "`as_text` must be False"),
     ((lambda: None,), ValueError, "^Result of the input receiver function must be a ServingInput"),
     ((sparse_receiver,), TypeError, r"receiver_tensors\['words'\]` must be a dense tensor"),
@@ -252,7 +259,18 @@ def test_what_cannot_be_exported_leaves_no_folder(arguments, error, message, tmp
     assert not list((tmp_path / "exports").glob("*"))
 
 
+def test_a_signature_that_does_not_fit_the_inputs_is_left_out(tmp_path, caplog):
+    def outputs(logits):
+        return {"serving_default": PredictOutput(logits), "score": RegressionOutput(logits)}
+
+    raw = build_raw_serving_input_receiver_fn({"words": tf.zeros([1, 2], tf.int64)})
+    path = make(outputs=outputs).train(input_fn, steps=1).export_saved_model(tmp_path, raw)
+    assert [*tf.saved_model.load(path.decode()).signatures] == ["serving_default"]
+    assert "The export has no signature 'score': " in caplog.text
+
+
 @pytest.mark.parametrize("outputs, error, message", [
+    (lambda logits: {}, ValueError, "`export_outputs` must have the signature 'serving_default'"),
     (lambda logits: {"a": logits}, TypeError, r"export_outputs\['a'\]` must be a PredictOutput"),
     (lambda logits: {"a": PredictOutput(logits), "b": PredictOutput(logits)}, ValueError,
      "`export_outputs` must have the signature 'serving_default'"),
