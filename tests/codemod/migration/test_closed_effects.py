@@ -39,7 +39,8 @@ EFFECTS = {
         "[tf.nn.l2_loss(v) for v in tf.trainable_variables()])"),
     "variables in a metric function": (
         "def metrics():\n        return sum([tf.nn.l2_loss(v) for v in tf.trainable_variables()])\n"
-        "    loss += metrics()", "TEE409", "return sum([tf.nn.l2_loss(v) for v in tf.trainable_variables()])"),
+        "    loss += metrics()", "TEE409",
+        "return sum([tf.nn.l2_loss(v) for v in tf.trainable_variables()])"),
     "variables by something else than their names": (
         "loss += tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables() if v in CHOSEN])",
         "TEE409", None),
