@@ -15,26 +15,14 @@ from tpu_estimator_embedding.kernels import load
 def starting(original: Callable[..., None]) -> Callable[..., None]:
     """Returns a `Server.__init__` that loads the kernels before it calls another one.
 
-    A server only supports ops that were loaded when it started. Its error names the address.
+    A server only supports ops that were loaded when it started.
     """
     @functools.wraps(original)
     def start(self: tf.distribute.Server, *args: Any, **kwargs: Any) -> None:
         load.native_ops()
-        try:
-            original(self, *args, **kwargs)
-        except tf.errors.UnknownError as error:
-            raise tf.errors.UnknownError(None, None, (
-                f"{error.message}. This task is {_task(self.server_def)}. If another process uses "
-                "that address, end it, or give the task another address in TF_CONFIG.")) from error
+        original(self, *args, **kwargs)
 
     return start
-
-
-def _task(definition: Any) -> str:
-    """Returns the name and address of a ServerDef's own task."""
-    cluster = tf.train.ClusterSpec(definition.cluster)
-    address = cluster.task_address(definition.job_name, definition.task_index)
-    return f"{definition.job_name} {definition.task_index}, at {address}"
 
 
 def joining(original: Callable[[tf.distribute.Server], None],

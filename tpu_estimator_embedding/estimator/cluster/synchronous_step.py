@@ -54,8 +54,7 @@ class SynchronousHook(tf.compat.v1.train.SessionRunHook):
             self._start_life = slots.start_life(self._new_life)
             self._time_out = slots.time_out()
             self._has_life = slots.has_life()
-            self._step = step.read_value()
-            self._current = slots.current(self._step)
+            self._current = slots.current(step.read_value())
             self._tags = [slots.tag(number) for number in range(workers.size)]
         self._last_step = time.monotonic()
         self._stop = threading.Event()
@@ -86,28 +85,11 @@ class SynchronousHook(tf.compat.v1.train.SessionRunHook):
         self._end_watch()
 
     def _wait_for_turn(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
-        first = session.run(self._step)
-        own, chief = self._workers.names[self._workers.number], self._workers.names[0]
-        start, lines = time.monotonic(), 0
         while not coord.should_stop():
-            step = session.run(self._step)  # before the life, which a chief has before its steps
-            has_life = session.run(self._has_life)
-            if step > first and not has_life:
-                raise RuntimeError(
-                    f"{own} trains synchronously, but {chief} does not: step {step} came after "
-                    f"step {first} without it. Give all tasks the same ClusterConfig, or the "
-                    "option --synchronous.")
-            if has_life:
+            if session.run(self._has_life):
                 current, tag = session.run([self._current, self._tags[self._workers.number]])
                 if tag.tolist() != current.tolist():
                     return
-            seconds = time.monotonic() - start
-            if seconds >= LINE_SECONDS * (lines + 1):
-                lines += 1
-                tf.compat.v1.logging.warning(
-                    "tpu_estimator_embedding: %s has waited %.0f s for %s", own, seconds,
-                    f"{chief}'s step" if has_life else f"{chief}, which trains nothing "
-                    "synchronously")
             time.sleep(_POLL_SECONDS)
 
     def _end_watch(self) -> None:

@@ -128,20 +128,14 @@ class Workers(NamedTuple):
 
 
 def workers_of(config: Any, cluster_config: ClusterConfig) -> Workers | None:
-    """Returns the workers of a RunConfig; None where one alone updates.
-
-    Raises:
-        ValueError: if workers are to update together, and there are no parameter servers.
-    """
-    if config is None or not config.cluster_spec or not cluster_config.synchronous:
+    """Returns the workers of a RunConfig; None where one alone updates."""
+    cluster = cluster_of(config)
+    if not cluster.servers or not cluster_config.synchronous:
         return None
-    cluster, jobs = cluster_of(config), config.cluster_spec.as_dict()
+    jobs = config.cluster_spec.as_dict()
     names = [f"{job} {number}" for job in TRAINERS for number in range(len(jobs.get(job, ())))]
     own = f"{config.task_type} {config.task_id}"
-    if len(names) <= 1 or own not in names:
+    if len(names) == 1 or own not in names:
         return None
-    checks.check(bool(cluster.servers), "synchronous",
-                 f"False in a cluster without parameter servers, whose trainers {names} share "
-                 "nothing", True, "Add tasks `ps` to TF_CONFIG.")
     return Workers(tuple(names), names.index(own), cluster.servers,
                    cluster_config.timeout_seconds)

@@ -149,17 +149,3 @@ def test_a_restarted_worker_does_not_send_a_step_twice(cluster):
     cluster.session.run(tf.compat.v1.train.get_global_step().assign(1))
     assert starting.ends()
     hook.end(cluster.session)
-
-
-def test_a_chief_that_trains_by_itself_is_named():
-    with tf.Graph().as_default():
-        alone = Cluster()
-        step = tf.compat.v1.train.get_global_step()
-        count = step.assign_add(1)
-        counting = threading.Timer(0.3, lambda: alone.session.run(count))
-        counting.start()
-        with pytest.raises(RuntimeError, match="worker 0 trains synchronously, but chief 0 does "
-                                               "not: step 1 came after step 0"):
-            alone.hooks[1].after_create_session(alone.session, tf.train.Coordinator())
-        counting.join()
-        alone.session.close()
