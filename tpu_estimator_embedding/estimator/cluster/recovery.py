@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.cluster.server_state import (
     ServerState,
     forget_training,
@@ -36,7 +37,8 @@ class Recovery(NamedTuple):
 
 
 @contextlib.contextmanager
-def recovering(config: RunConfig, train_op: tf.Operation) -> Iterator[Recovery]:
+def recovering(config: RunConfig, train_op: tf.Operation, *,
+               is_synchronous: bool) -> Iterator[Recovery]:
     """Prepares the graph of a training; yields what its sessions need in addition.
 
     If the training of a chief ends with an error, such as a loss that is NaN, what the servers
@@ -46,6 +48,7 @@ def recovering(config: RunConfig, train_op: tf.Operation) -> Iterator[Recovery]:
     Args:
         config: the RunConfig of a trainer in a cluster with servers.
         train_op: the op of a step.
+        is_synchronous: whether this trainer trains synchronously.
 
     Raises:
         tf.errors.InvalidArgumentError: for an invalid id.
@@ -53,7 +56,8 @@ def recovering(config: RunConfig, train_op: tf.Operation) -> Iterator[Recovery]:
     servers, jobs = servers_of(config), config.cluster_spec.as_dict()
     state = ServerState(
         [server.device for server in servers], f"{config.task_type}/{config.task_id}",
-        [f"{job}/{number}" for job in TRAINERS for number in range(len(jobs.get(job, ())))])
+        [f"{job}/{number}" for job in TRAINERS for number in range(len(jobs.get(job, ())))],
+        is_synchronous=is_synchronous)
     state.check_permits(train_op)
     try:
         with watching(servers) as watchdog:
@@ -135,10 +139,18 @@ class ClusterSessionManager(StepSessionManager):
 
         Raises:
             tf.errors.InvalidArgumentError: if another task has ended the training.
+            ValueError: if the chief trains synchronously and this worker does not, or vice versa.
         """
         self._check_failure(session)
         training = self._state.training(session)
-        if training is None or not super().may_start(session):
+        if training is None:
+            return False
+        of_chief = self._state.training_is_synchronous(session)
+        checks.check(
+            self._state.is_synchronous == of_chief, "synchronous",
+            f"{of_chief}, as in the ClusterConfig of the chief", self._state.is_synchronous,
+            "Start all tasks with `run --synchronous`, or all without.")
+        if not super().may_start(session):
             return False
         self._state.permit_steps(session)
         is_training = self._state.training(session) == training  # not stopped before the permit
@@ -153,6 +165,7 @@ class ClusterSessionManager(StepSessionManager):
     def _is_kept(self, session: tf.compat.v1.Session, directory: str) -> bool:
         training = self._state.training(session)
         return (training is not None and training == training_of(directory)
+                and self._state.training_is_synchronous(session) == self._state.is_synchronous
                 and not self._state.has_unfinished_update(session) and super().may_start(session))
 
     def _keep(self, session: tf.compat.v1.Session, saver: tf.compat.v1.train.Saver,

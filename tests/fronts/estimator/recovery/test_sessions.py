@@ -22,7 +22,8 @@ TASKS = ["chief/0", "worker/0"]
 class Trainer:
     """A task whose step adds what a Python function returns to a variable of each server."""
 
-    def __init__(self, cluster, job, directory, gradient=lambda: np.float32(1)):
+    def __init__(self, cluster, job, directory, gradient=lambda: np.float32(1), *,
+                 is_synchronous=False):
         self.graph = tf.Graph()
         self._target = cluster[job][0].target
         self._directory = str(directory)
@@ -37,7 +38,7 @@ class Trainer:
                 value = tf.numpy_function(gradient, [], tf.float32)
                 value.set_shape([])
             self.train_op = tf.group(*(each.assign_add(value) for each in self.variables))
-            self.state = ServerState(DEVICES, f"{job}/0", TASKS)
+            self.state = ServerState(DEVICES, f"{job}/0", TASKS, is_synchronous=is_synchronous)
             self.state.check_permits(self.train_op)
             self.lose = tf.raw_ops.DestroyResourceOp(resource=self.variables[1].handle)
             self.saver = v1.train.Saver(sharded=True)
@@ -148,7 +149,8 @@ def test_workers_wait_for_the_chief_and_say_so(chief, worker, logged):
 
 def test_a_worker_whose_permit_is_removed_while_it_starts_waits(monkeypatch):
     answers = iter([5, None, 6, 6])
-    state = types.SimpleNamespace(training=lambda session: next(answers),
+    state = types.SimpleNamespace(training=lambda session: next(answers), is_synchronous=False,
+                                  training_is_synchronous=lambda session: False,
                                   failure=lambda session: "",
                                   permit_steps=lambda session: None)
     with tf.Graph().as_default():
@@ -156,6 +158,19 @@ def test_a_worker_whose_permit_is_removed_while_it_starts_waits(monkeypatch):
     monkeypatch.setattr(StepSessionManager, "may_start", lambda manager, session: True)
     assert not manager.may_start(None)
     assert manager.may_start(None)
+
+
+@pytest.mark.parametrize("is_synchronous", [True, False])
+def test_workers_train_as_the_chief_that_was_started_last(cluster, tmp_path, is_synchronous):
+    started = Trainer(cluster, "chief", tmp_path, is_synchronous=not is_synchronous)
+    started.session(is_chief=True)
+    Trainer(cluster, "worker", tmp_path, is_synchronous=not is_synchronous).session()
+    again = Trainer(cluster, "chief", tmp_path, is_synchronous=is_synchronous)
+    again.session(is_chief=True)
+    Trainer(cluster, "worker", tmp_path, is_synchronous=is_synchronous).session()
+    with pytest.raises(ValueError, match=f"^`synchronous` must be {is_synchronous}, as in the "
+                       f"ClusterConfig of the chief, got {not is_synchronous}. Start all tasks"):
+        Trainer(cluster, "worker", tmp_path, is_synchronous=not is_synchronous).session()
 
 
 @pytest.mark.parametrize("content", [None, "", "text"])
