@@ -85,7 +85,7 @@ def train(training: Training) -> Any:
         if not training.servers:
             return _run(training, hooks.in_session(config.is_chief), StepSessionManager)
         shard_savers(spec.scaffold, hooks.all)
-        with recovering(config, spec.train_op,
+        with recovering(config, spec.train_op, training.is_stopping,
                         is_synchronous=training.is_synchronous) as recovery:
             return _run(training, hooks.in_session(config.is_chief, recovery.hooks),
                         recovery.manager)

@@ -68,6 +68,7 @@ class ServerState:
         self._set_trainings = [_assign(training, self._value) for training in trainings]
         self._unset_trainings = [_destroy(training) for training in trainings]
         self._set_permits = [_assign(permit, self._value) for permit in permits]
+        self._unset_own_permits = [_destroy(permit) for permit in permits]
         self._unset_permits = [_destroy(permit) for permit in others]
         unfinished = _variable(devices[0], UNFINISHED_UPDATE)
         self._is_unfinished = _at(unfinished, tf.raw_ops.VarIsInitializedOp, resource=unfinished)
@@ -101,6 +102,16 @@ class ServerState:
     def permit_steps(self, session: tf.compat.v1.Session) -> None:
         """Lets this trainer change variables."""
         session.run(self._set_permits, {self._value: 0})
+
+    def end_own_step(self, session: tf.compat.v1.Session) -> bool:
+        """Makes a step of this trainer, which waits for others, change nothing any more.
+
+        Returns whether it did; False where a chief makes the update of all workers.
+        """
+        if self.has_unfinished_update(session):
+            return False
+        session.run(self._unset_own_permits)
+        return not self.has_unfinished_update(session)
 
     def start_training(self, session: tf.compat.v1.Session, directory: str) -> None:
         """Lets all trainers start, and this one change variables."""
