@@ -24,6 +24,7 @@ from tpu_estimator_embedding.ops.assertion import sentence_of
 from tpu_estimator_embedding.types import RunConfig, Structure
 
 _RUNNING_OPS_SECONDS = 1.0  # for ops that had read their permit
+_RESTART_SECONDS = 30.0  # of a chief that is restarted, with all workers, as synchronous or not
 _POLL_SECONDS = 0.1
 _STEP_SECONDS = 5.0  # in which a step may end, after a signal
 _STOPPED = "A signal ended the wait for other tasks."
@@ -99,7 +100,7 @@ class ClusterSession(StepSession):
     def close(self) -> None:
         """Closes the session; ends a step that was left."""
         super().close()
-        self._threads.shutdown(wait=False)
+        self._threads.shutdown()
 
     def run(self, *args: Any, **kwargs: Any) -> Structure:
         """Runs and returns what `Session.run` would."""
@@ -144,6 +145,7 @@ class ClusterSessionManager(StepSessionManager):
         self._state = state
         self._is_stopping = is_stopping
         self._has_started = False
+        self._differs_since: float | None = None
 
     def new_session(self, master: str,
                     config: tf.compat.v1.ConfigProto | None) -> tf.compat.v1.Session:
@@ -188,19 +190,25 @@ class ClusterSessionManager(StepSessionManager):
             raise tf.errors.OutOfRangeError(None, None, _STOPPED)
         self._check_failure(session)
         training = self._state.training(session)
-        if training is None:
-            return False
-        of_chief = self._state.training_is_synchronous(session)
-        checks.check(
-            self._state.is_synchronous == of_chief, "synchronous",
-            f"{of_chief}, as in the ClusterConfig of the chief", self._state.is_synchronous,
-            "Start all tasks with `run --synchronous`, or all without.")
-        if not super().may_start(session):
+        if (training is None or not super().may_start(session)
+                or not self._trains_as_chief(session)):
             return False
         self._state.permit_steps(session)
         is_training = self._state.training(session) == training  # not stopped before the permit
         self._has_started |= is_training
         return is_training
+
+    def _trains_as_chief(self, session: tf.compat.v1.Session) -> bool:
+        of_chief, own = self._state.training_is_synchronous(session), self._state.is_synchronous
+        if of_chief == own:
+            self._differs_since = None
+            return True
+        self._differs_since = self._differs_since or time.monotonic()
+        checks.check(
+            time.monotonic() - self._differs_since < _RESTART_SECONDS, "synchronous",
+            f"{of_chief}, as in the ClusterConfig of the chief", own,
+            "Start all tasks with `run --synchronous`, or all without.")
+        return False
 
     def _check_failure(self, session: tf.compat.v1.Session) -> None:
         failure = self._state.failure(session)

@@ -195,7 +195,9 @@ def test_a_worker_whose_permit_is_removed_while_it_starts_waits(monkeypatch):
 
 
 @pytest.mark.parametrize("is_synchronous", [True, False])
-def test_workers_train_as_the_chief_that_was_started_last(cluster, tmp_path, is_synchronous):
+def test_workers_train_as_the_chief_that_was_started_last(cluster, tmp_path, is_synchronous,
+                                                          monkeypatch):
+    monkeypatch.setattr(recovery, "_RESTART_SECONDS", 0.5)
     started = Trainer(cluster, "chief", tmp_path, is_synchronous=not is_synchronous)
     started.session(is_chief=True)
     Trainer(cluster, "worker", tmp_path, is_synchronous=not is_synchronous).session()
