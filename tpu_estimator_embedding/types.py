@@ -145,6 +145,9 @@ class RunConfig(Protocol):
     def cluster_spec(self) -> "tf.train.ClusterSpec": ...
 
     @property
+    def device_fn(self) -> "Callable[[tf.Operation], str] | None": ...
+
+    @property
     def is_chief(self) -> bool: ...
 
     @property

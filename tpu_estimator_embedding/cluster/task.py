@@ -89,9 +89,12 @@ class Task:
             print(f"[{self.name}] {line.rstrip()}", flush=True)
 
     def interrupt(self) -> None:
-        """Asks the task to end: a chief finishes its step and saves a checkpoint first."""
+        """Asks the task to end: a chief finishes its step and saves a checkpoint first.
+
+        Others that are not in a step, such as a worker that was restarted, end without a traceback.
+        """
         if self._process:
-            self._process.send(signal.SIGTERM if self.job == "ps" else signal.SIGINT)
+            self._process.send(signal.SIGINT if self.job == "chief" else signal.SIGTERM)
 
     def kill(self) -> None:
         """Ends the task, and what it has started, at once, and waits for it."""

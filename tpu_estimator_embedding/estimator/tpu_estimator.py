@@ -359,7 +359,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                 graph=self._build(input_fn, call), hooks=hooks, listeners=saving_listeners,
                 config=self._config, session_config=self._session_config,
                 model_dir=self.model_dir, saving=self._saving, servers=self._cluster.servers,
-                length=call.length, is_stopping=lambda: self._stop.received is not None))
+                is_synchronous=bool(self._workers), length=call.length,
+                is_stopping=lambda: self._stop.received is not None))
 
     def _actual_eval(self, input_fn: Callable[..., Structure], strategy: Any = None,
                      steps: int | None = None,

@@ -42,6 +42,7 @@ class Training:
         model_dir: the directory of checkpoints and summaries.
         saving: how it saves.
         servers: devices of the parameter servers; empty without a cluster.
+        is_synchronous: whether the workers of a cluster train synchronously.
         length: the length of a loop of the engine's steps.
         is_stopping: whether a loop is to end early.
     """
@@ -54,6 +55,7 @@ class Training:
     model_dir: str
     saving: SavingChoice
     servers: Sequence[str]
+    is_synchronous: bool
     length: LoopLength
     is_stopping: Callable[[], bool]
 
@@ -83,7 +85,8 @@ def train(training: Training) -> Any:
         if not training.servers:
             return _run(training, hooks.in_session(config.is_chief), StepSessionManager)
         shard_savers(spec.scaffold, hooks.all)
-        with recovering(config, spec.train_op) as recovery:
+        with recovering(config, spec.train_op, training.is_stopping,
+                        is_synchronous=training.is_synchronous) as recovery:
             return _run(training, hooks.in_session(config.is_chief, recovery.hooks),
                         recovery.manager)
 

@@ -2,6 +2,7 @@
 """Where a trainer of a cluster puts its tables and its ops, and whom it waits for."""
 
 import json
+import logging
 import socket
 import sys
 
@@ -14,7 +15,12 @@ from tests.fronts.cluster import train as program
 from tests.kernel_choice import choose_kernels
 from tests.subprocesses import start
 from tpu_estimator_embedding.checkpoint.program_savers import shard_savers
-from tpu_estimator_embedding.estimator.cluster.tasks import Cluster, cluster_of, with_device_filters
+from tpu_estimator_embedding.estimator.cluster.tasks import (
+    Cluster,
+    check_is_trainer,
+    cluster_of,
+    with_device_filters,
+)
 
 pytestmark = pytest.mark.every_tensorflow
 
@@ -39,6 +45,22 @@ def test_train_of_a_task_that_does_not_train_is_refused_at_once(monkeypatch, new
     with pytest.raises(ValueError, match="^Train has been called wrong configuration. Please use "
                        rf"tf.estimator.train_and_evaluate .* This task is {job} 0 of TF_CONFIG"):
         estimator.train(program.input_fn, max_steps=1)
+
+
+def test_workers_without_servers_train_nothing(monkeypatch, caplog, new_estimator):
+    caplog.set_level(logging.INFO, logger="tensorflow")
+    monkeypatch.delitem(CLUSTER, "ps")
+    set_task(monkeypatch, "worker")
+    with pytest.raises(ValueError, match="The cluster of worker 0 must have parameter servers.*"
+                                         'got no ps task.* Add "ps" to "cluster"'):
+        new_estimator().train(program.input_fn, max_steps=1)
+    set_task(monkeypatch, "chief")
+    check_is_trainer(new_estimator().config)
+    assert "the chief trains alone, without worker 0: the cluster has no ps task" in caplog.text
+    caplog.clear()
+    set_task(monkeypatch, "worker")
+    check_is_trainer(new_estimator().config.replace(device_fn=lambda op: "/job:chief"))
+    assert "ps task" not in caplog.text
 
 
 def graph_of(estimator):

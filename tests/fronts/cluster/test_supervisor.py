@@ -14,6 +14,7 @@ import pytest
 
 from tests.subprocesses import is_running, wait_until
 from tpu_estimator_embedding import cli
+from tpu_estimator_embedding.cluster import supervisor
 from tpu_estimator_embedding.cluster.supervisor import supervise
 from tpu_estimator_embedding.cluster.task import new_tasks
 
@@ -145,6 +146,18 @@ def test_the_chief_ends_before_those_that_it_needs_to_save(tasks, capfd):
             """), 0)
     assert capfd.readouterr().out.splitlines() == [
         "[chief 0] ended", "[worker 0] ended", "[ps 0] ended"]
+
+
+def test_a_worker_that_still_starts_when_the_chief_is_done_ends_without_a_traceback(
+        tasks, capfd, monkeypatch):
+    monkeypatch.setattr(supervisor, "_WORKER_SECONDS", 0.1)
+    assert supervise(tasks("""
+        if job == "worker":
+            pathlib.Path("ready").touch()
+        while job != "chief" or not pathlib.Path("ready").exists():
+            time.sleep(0.05)
+        """), 0) == 0
+    assert "KeyboardInterrupt" not in capfd.readouterr().out
 
 
 def test_ports_stay_reserved_and_servers_get_them(tasks):

@@ -84,6 +84,16 @@ def test_others_update_on_their_own(monkeypatch, job, jobs):
     assert workers_of(config, tpu_estimator_embedding.ClusterConfig(synchronous=True)) is None
 
 
+@pytest.mark.parametrize("job", ["chief", "worker"])
+def test_without_servers_nothing_sums_the_gradients_of_all(monkeypatch, job):
+    tpu_estimator_embedding.install()
+    config = config_of(monkeypatch, job, chief=1, worker=1)
+    with pytest.raises(ValueError, match="must have parameter servers, which sum the gradients of "
+                                         'chief 0, worker 0, got no ps task. Add "ps" to'):
+        workers_of(config, tpu_estimator_embedding.ClusterConfig(synchronous=True))
+    assert workers_of(config, tpu_estimator_embedding.ClusterConfig()) is None
+
+
 def test_cluster_config_is_checked():
     with pytest.raises(ValueError, match="`timeout_seconds` must be positive, got 0"):
         tpu_estimator_embedding.ClusterConfig(timeout_seconds=0)

@@ -15,12 +15,22 @@ from tpu_estimator_embedding.kernels import load
 def starting(original: Callable[..., None]) -> Callable[..., None]:
     """Returns a `Server.__init__` that loads the kernels before it calls another one.
 
-    A server only supports ops that were loaded when it started.
+    A server only supports ops that were loaded when it started. The error of a server that cannot
+    start names its task and address.
     """
     @functools.wraps(original)
     def start(self: tf.distribute.Server, *args: Any, **kwargs: Any) -> None:
         load.native_ops()
-        original(self, *args, **kwargs)
+        try:
+            original(self, *args, **kwargs)
+        except tf.errors.UnknownError as error:
+            definition = self.server_def
+            task, number = definition.job_name, definition.task_index
+            [tasks] = [job.tasks for job in definition.cluster.job if job.name == task]
+            raise tf.errors.UnknownError(
+                None, None, f"{error.message}. The port of {task} {number} must be free, got "
+                f"{tasks[number]!r}. End the process that listens there, or give the task "
+                "another port, in the TF_CONFIG of all tasks.") from None
 
     return start
 

@@ -8,6 +8,7 @@
   starts a session; the chief removes all of them before it restores. Every op of a step that
   changes a variable first uses the task's permit on the same server, so that no step that began
   before a restore changes what was restored.
+* `is_synchronous`, on the first server: whether the workers of `training` train synchronously.
 * `failure`, on the first server: why a task ended the training of all, if it did.
 
 They are resources of the servers that no Saver sees, read and written by TensorFlow's own ops.
@@ -35,13 +36,15 @@ _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Var
 class ServerState:
     """The ops that read and change what the servers remember, in the graph of a trainer."""
 
-    def __init__(self, devices: Sequence[str], task: str, tasks: Iterable[str]):
+    def __init__(self, devices: Sequence[str], task: str, tasks: Iterable[str], *,
+                 is_synchronous: bool):
         """Adds the ops to the current graph.
 
         Args:
             devices: one of each server.
             task: the name of this trainer.
             tasks: the names of all trainers of the cluster.
+            is_synchronous: whether this trainer trains synchronously.
         """
         self._permit = f"{_PREFIX}permit/{task}"
         self._value = tf.compat.v1.placeholder(tf.int64, [])
@@ -51,6 +54,10 @@ class ServerState:
         self._failure = _read(failure, tf.string)
         self._set_failure = _assign(failure, self._message)
         self._unset_failure = _destroy(failure)
+        self.is_synchronous = is_synchronous
+        mode = _variable(devices[0], f"{_PREFIX}is_synchronous", tf.bool)
+        self._training_is_synchronous = _read(mode, tf.bool)
+        self._set_mode = _assign(mode, tf.constant(is_synchronous))
         trainings = [_variable(device, f"{_PREFIX}training") for device in devices]
         permits = [_variable(device, self._permit) for device in devices]
         others = [_variable(device, f"{_PREFIX}permit/{name}")
@@ -61,6 +68,7 @@ class ServerState:
         self._set_trainings = [_assign(training, self._value) for training in trainings]
         self._unset_trainings = [_destroy(training) for training in trainings]
         self._set_permits = [_assign(permit, self._value) for permit in permits]
+        self._unset_own_permits = [_destroy(permit) for permit in permits]
         self._unset_permits = [_destroy(permit) for permit in others]
         unfinished = _variable(devices[0], UNFINISHED_UPDATE)
         self._is_unfinished = _at(unfinished, tf.raw_ops.VarIsInitializedOp, resource=unfinished)
@@ -75,6 +83,10 @@ class ServerState:
         except tf.errors.FailedPreconditionError:  # removed meanwhile
             return None
         return numbers.pop() if len(numbers) == 1 else None
+
+    def training_is_synchronous(self, session: tf.compat.v1.Session) -> bool:
+        """Whether the chief that started the training, if there is one, trains synchronously."""
+        return bool(session.run(self._training_is_synchronous))
 
     def has_unfinished_update(self, session: tf.compat.v1.Session) -> bool:
         """Whether a chief died while it made an update of all workers."""
@@ -91,13 +103,23 @@ class ServerState:
         """Lets this trainer change variables."""
         session.run(self._set_permits, {self._value: 0})
 
+    def end_own_step(self, session: tf.compat.v1.Session) -> bool:
+        """Makes a step of this trainer, which waits for others, change nothing any more.
+
+        Returns whether it did; False where a chief makes the update of all workers.
+        """
+        if self.has_unfinished_update(session):
+            return False
+        session.run(self._unset_own_permits)
+        return not self.has_unfinished_update(session)
+
     def start_training(self, session: tf.compat.v1.Session, directory: str) -> None:
         """Lets all trainers start, and this one change variables."""
         number = random.SystemRandom().getrandbits(62)
         _note_training(directory, number)
         session.run(self._unset_failure)
         self.permit_steps(session)
-        session.run(self._forget_unfinished)
+        session.run([self._forget_unfinished, self._set_mode])
         session.run(self._set_trainings, {self._value: number})
 
     def fail(self, session: tf.compat.v1.Session, message: str) -> None:

@@ -11,6 +11,7 @@ from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.types import RunConfig
 
 _SERVER = "ps"
+_ADD_SERVERS = 'Add "ps" to "cluster" in the TF_CONFIG of all tasks, and start these tasks.'
 TRAINERS = ("chief", "master", "worker")  # the jobs that train; gradients are summed in this order
 
 
@@ -55,12 +56,28 @@ def cluster_of(config: RunConfig | None) -> Cluster:
 
 
 def check_is_trainer(config: RunConfig) -> None:
-    """Raises ValueError for a task that trains nothing, which otherwise would wait for itself."""
+    """Raises ValueError for a task that trains nothing, which otherwise would wait forever.
+
+    Without servers, variables that nothing else places are in the task itself. The chief trains its
+    own, and a worker waits for a chief that cannot reach its own: so does TensorFlow's Estimator.
+    """
     checks.check_with_sentence(
         config.task_type not in (_SERVER, "evaluator"),
         "Train has been called wrong configuration. Please use tf.estimator.train_and_evaluate "
         "which calls proper API according to given configuration.",
         f"This task is {config.task_type} {config.task_id} of TF_CONFIG, which trains nothing.")
+    is_placed = (cluster_of(config).servers or config.device_fn
+                 or getattr(config, "cluster", None))  # a ClusterResolver: its hosts are no tasks
+    of_others = [] if is_placed else _trainers(config)[1:]
+    own = f"{config.task_type} {config.task_id}"
+    checks.check_with_sentence(
+        own not in of_others,
+        f"The cluster of {own} must have parameter servers, which hold the variables that all "
+        "workers train, got no ps task: no chief would initialize this worker's.", _ADD_SERVERS)
+    if config.is_chief and of_others:
+        tf.compat.v1.logging.warning(
+            "tpu_estimator_embedding: the chief trains alone, without %s: the cluster has no ps "
+            "task. %s", ", ".join(of_others), _ADD_SERVERS)
 
 
 def with_device_filters(config: Any) -> Any:
@@ -128,14 +145,24 @@ class Workers(NamedTuple):
 
 
 def workers_of(config: Any, cluster_config: ClusterConfig) -> Workers | None:
-    """Returns the workers of a RunConfig; None where one alone updates."""
-    cluster = cluster_of(config)
-    if not cluster.servers or not cluster_config.synchronous:
+    """Returns the workers of a RunConfig; None where one alone updates.
+
+    Raises:
+        ValueError: if several train synchronously, and no server takes their gradients.
+    """
+    if config is None or not config.cluster_spec or not cluster_config.synchronous:
         return None
-    jobs = config.cluster_spec.as_dict()
-    names = [f"{job} {number}" for job in TRAINERS for number in range(len(jobs.get(job, ())))]
-    own = f"{config.task_type} {config.task_id}"
+    names, own = _trainers(config), f"{config.task_type} {config.task_id}"
     if len(names) == 1 or own not in names:
         return None
+    cluster = cluster_of(config)
+    checks.check_with_sentence(
+        bool(cluster.servers), "A cluster whose workers train synchronously must have parameter "
+        f"servers, which sum the gradients of {', '.join(names)}, got no ps task.", _ADD_SERVERS)
     return Workers(tuple(names), names.index(own), cluster.servers,
                    cluster_config.timeout_seconds)
+
+
+def _trainers(config: Any) -> list[str]:
+    jobs = config.cluster_spec.as_dict() if config.cluster_spec else {}
+    return [f"{job} {number}" for job in TRAINERS for number in range(len(jobs.get(job, ())))]

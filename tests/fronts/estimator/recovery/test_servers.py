@@ -7,6 +7,7 @@ import time
 import pytest
 import tensorflow as tf
 
+import tpu_estimator_embedding
 from tests.fronts.estimator.recovery.conftest import free_address
 from tpu_estimator_embedding.estimator.cluster import servers as servers_module
 from tpu_estimator_embedding.estimator.cluster.servers import Server, Watchdog, silent, wait_for
@@ -70,6 +71,14 @@ def test_the_watchdog_is_quiet_while_there_are_steps(present, logged):
         time.sleep(0.02)
     watchdog.stop()
     assert not logged()
+
+
+def test_a_server_whose_port_is_in_use_names_its_task_and_address(cluster):
+    tpu_estimator_embedding.install()
+    address = cluster["ps"][0].target.removeprefix("grpc://")
+    with pytest.raises(tf.errors.UnknownError, match="^Could not start gRPC server. The port of "
+                       f"chief 0 must be free, got '{address}'. End the process"):
+        tf.distribute.Server({"ps": ["127.0.0.1:1"], "chief": [address]}, "chief", 0)
 
 
 def wait_until(condition):

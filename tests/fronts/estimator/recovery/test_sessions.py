@@ -3,13 +3,14 @@
 
 import functools
 import threading
+import time
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.estimator.cluster import server_state
+from tpu_estimator_embedding.estimator.cluster import recovery, server_state
 from tpu_estimator_embedding.estimator.cluster.recovery import ClusterSessionManager
 from tpu_estimator_embedding.estimator.cluster.server_state import ServerState
 from tpu_estimator_embedding.estimator.step_session import StepSessionCreator, StepSessionManager
@@ -22,8 +23,9 @@ TASKS = ["chief/0", "worker/0"]
 class Trainer:
     """A task whose step adds what a Python function returns to a variable of each server."""
 
-    def __init__(self, cluster, job, directory, gradient=lambda: np.float32(1)):
-        self.graph = tf.Graph()
+    def __init__(self, cluster, job, directory, gradient=lambda: np.float32(1), *,
+                 is_synchronous=False):
+        self.graph, self.is_stopping = tf.Graph(), False
         self._target = cluster[job][0].target
         self._directory = str(directory)
         with self.graph.as_default():
@@ -37,7 +39,7 @@ class Trainer:
                 value = tf.numpy_function(gradient, [], tf.float32)
                 value.set_shape([])
             self.train_op = tf.group(*(each.assign_add(value) for each in self.variables))
-            self.state = ServerState(DEVICES, f"{job}/0", TASKS)
+            self.state = ServerState(DEVICES, f"{job}/0", TASKS, is_synchronous=is_synchronous)
             self.state.check_permits(self.train_op)
             self.lose = tf.raw_ops.DestroyResourceOp(resource=self.variables[1].handle)
             self.saver = v1.train.Saver(sharded=True)
@@ -48,7 +50,8 @@ class Trainer:
         with self.graph.as_default():
             return StepSessionCreator(
                 self._scaffold, self._target, None, checkpoint_dir=self._directory,
-                max_wait_secs=3, manager=functools.partial(ClusterSessionManager, self.state),
+                max_wait_secs=3, manager=functools.partial(
+                    ClusterSessionManager, self.state, lambda: self.is_stopping),
                 is_chief=how.get("is_chief", False)).create_session()
 
     def save(self, session, step):
@@ -137,6 +140,38 @@ def test_a_step_that_began_before_a_restore_changes_nothing(chief, cluster, tmp_
     assert errors and chief.values(chiefs) == [0, 0]
 
 
+@pytest.mark.parametrize("is_updating", [True, False])
+def test_a_signal_ends_a_step_that_waits_for_others_unless_it_updates(
+        cluster, tmp_path, monkeypatch, is_updating):
+    monkeypatch.setattr(recovery, "_STEP_SECONDS", 0.3)
+    go_on = threading.Event()
+
+    def gradient():
+        go_on.wait(30)
+        return np.float32(1)
+
+    chief = Trainer(cluster, "chief", tmp_path, gradient, is_synchronous=True)
+    chiefs = chief.session(is_chief=True)
+    chief.is_stopping = True
+    monkeypatch.setattr(chief.state, "has_unfinished_update", lambda session: is_updating)
+    if is_updating:
+        threading.Timer(1.0, go_on.set).start()
+        chiefs.run(chief.train_op)
+    else:
+        with pytest.raises(tf.errors.OutOfRangeError, match="A signal ended the wait for other"):
+            chiefs.run(chief.train_op)
+        go_on.set()
+        time.sleep(0.5)
+    assert chief.values(chiefs) == ([1, 1] if is_updating else [0, 0])
+    chiefs.close()
+
+
+def test_a_signal_ends_the_wait_for_the_chief(worker):
+    worker.is_stopping = True
+    with pytest.raises(tf.errors.OutOfRangeError, match="A signal ended the wait for other tasks"):
+        worker.session()
+
+
 def test_workers_wait_for_the_chief_and_say_so(chief, worker, logged):
     with pytest.raises(tf.errors.DeadlineExceededError,
                        match="Session was not ready after waiting 3 secs. The chief has not"):
@@ -148,14 +183,30 @@ def test_workers_wait_for_the_chief_and_say_so(chief, worker, logged):
 
 def test_a_worker_whose_permit_is_removed_while_it_starts_waits(monkeypatch):
     answers = iter([5, None, 6, 6])
-    state = types.SimpleNamespace(training=lambda session: next(answers),
+    state = types.SimpleNamespace(training=lambda session: next(answers), is_synchronous=False,
+                                  training_is_synchronous=lambda session: False,
                                   failure=lambda session: "",
                                   permit_steps=lambda session: None)
     with tf.Graph().as_default():
-        manager = ClusterSessionManager(state)
+        manager = ClusterSessionManager(state, lambda: False)
     monkeypatch.setattr(StepSessionManager, "may_start", lambda manager, session: True)
     assert not manager.may_start(None)
     assert manager.may_start(None)
+
+
+@pytest.mark.parametrize("is_synchronous", [True, False])
+def test_workers_train_as_the_chief_that_was_started_last(cluster, tmp_path, is_synchronous,
+                                                          monkeypatch):
+    monkeypatch.setattr(recovery, "_RESTART_SECONDS", 0.5)
+    started = Trainer(cluster, "chief", tmp_path, is_synchronous=not is_synchronous)
+    started.session(is_chief=True)
+    Trainer(cluster, "worker", tmp_path, is_synchronous=not is_synchronous).session()
+    again = Trainer(cluster, "chief", tmp_path, is_synchronous=is_synchronous)
+    again.session(is_chief=True)
+    Trainer(cluster, "worker", tmp_path, is_synchronous=is_synchronous).session()
+    with pytest.raises(ValueError, match=f"^`synchronous` must be {is_synchronous}, as in the "
+                       f"ClusterConfig of the chief, got {not is_synchronous}. Start all tasks"):
+        Trainer(cluster, "worker", tmp_path, is_synchronous=not is_synchronous).session()
 
 
 @pytest.mark.parametrize("content", [None, "", "text"])
