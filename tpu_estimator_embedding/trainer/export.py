@@ -31,7 +31,6 @@ from tpu_estimator_embedding.types import Structure, Tensor
 OUTPUTS = (PredictOutput, ClassificationOutput, RegressionOutput)
 _DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 _INPUT_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
-Signatures = Mapping[str, Mapping[str, Tensor]]  # signature -> name of an output -> tensor
 
 
 class ServingInputReceiver(NamedTuple):
@@ -85,6 +84,13 @@ def build_raw_serving_input_receiver_fn(
     return receive
 
 
+class Signature(NamedTuple):
+    """What a client gives, and what it gets: name -> tensor."""
+
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+
+
 class Received(NamedTuple):
     """What a receiver function returned.
 
@@ -129,13 +135,13 @@ def features_spec(receiver_fn: Callable[[], Any]) -> Structure:
 
 
 def signatures_of(predictions: Structure, export_outputs: Mapping[str, Any] | None,
-                  inputs: Mapping[str, Tensor]) -> Signatures:
-    """Returns what the signatures of an export return.
+                  inputs: Mapping[str, Tensor]) -> dict[str, Signature]:
+    """Returns the signatures of an export.
 
     Args:
         predictions: name -> tensor, or one tensor: the only signature without export_outputs.
         export_outputs: signature -> PredictOutput, ClassificationOutput or RegressionOutput.
-        inputs: of the signatures.
+        inputs: of the signatures. Those of classification and regression have one, `inputs`.
 
     Raises:
         TypeError: `export_outputs` has no outputs.
@@ -143,7 +149,7 @@ def signatures_of(predictions: Structure, export_outputs: Mapping[str, Any] | No
             does not is left out, with a warning, as the Estimator does.
     """
     if export_outputs is None:
-        return {_DEFAULT: _named(predictions, "output")}
+        return {_DEFAULT: Signature(dict(inputs), _named(predictions, "output"))}
     checks.check_type(Mapping, "export_outputs", "a dictionary", export_outputs)
     for key, output in export_outputs.items():
         checks.check_type(OUTPUTS, f"export_outputs[{key!r}]", "a PredictOutput, "
@@ -151,22 +157,23 @@ def signatures_of(predictions: Structure, export_outputs: Mapping[str, Any] | No
     checks.check(_DEFAULT in export_outputs or len(export_outputs) == 1, "export_outputs",
                  f"have the signature {_DEFAULT!r}, unless there is one signature only",
                  [*export_outputs])
-    found = {key: _outputs(key, output, inputs) for key, output in export_outputs.items()}
-    found = {key: outputs for key, outputs in found.items() if outputs}
+    found = {key: signature for key, output in export_outputs.items()
+             if (signature := _signature(key, output, inputs)) is not None}
     checks.check(bool(found), "export_outputs", f"for the inputs {[*inputs]}", [*export_outputs],
                  "Classification and regression take one input of serialized examples.")
     return found if len(export_outputs) > 1 else {_DEFAULT: next(iter(found.values())), **found}
 
 
-def _outputs(key: str, output: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the outputs of a signature; none if it does not fit the inputs, as the Estimator."""
+def _signature(key: str, output: Any, inputs: Mapping[str, Tensor]) -> Signature | None:
+    """Returns a signature; None if it does not fit the inputs, as in the Estimator."""
     try:
-        signature = output.as_signature_def(dict(inputs))
+        definition = output.as_signature_def(dict(inputs))
     except ValueError as error:
         tf.get_logger().warning("The export has no signature %r: %s", key, error)
-        return {}
+        return None
     graph = tf.compat.v1.get_default_graph()
-    return {name: graph.get_tensor_by_name(info.name) for name, info in signature.outputs.items()}
+    return Signature(*({name: graph.get_tensor_by_name(info.name) for name, info in infos.items()}
+                       for infos in (definition.inputs, definition.outputs)))
 
 
 class Served(NamedTuple):
@@ -181,32 +188,28 @@ class Served(NamedTuple):
     resources: list[Any]
 
 
-def serve(receiver_fn: Callable[[], Any], signatures: Callable[[Received], Signatures]) -> Served:
+def serve(receiver_fn: Callable[[], Any],
+          signatures: Callable[[Received], dict[str, Signature]]) -> Served:
     """Returns what to save for the requests that a receiver function receives.
 
     Args:
         receiver_fn: makes placeholders.
-        signatures: returns the outputs for features, in the graph with the placeholders.
+        signatures: returns the signatures for features, in the graph with the placeholders.
     """
-    def build() -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-        received = receive(receiver_fn)
-        return received.inputs, {key: dict(outputs)
-                                 for key, outputs in signatures(received).items()}
-
     tracker = ResourceTracker()
     options = tf.saved_model.SaveOptions()
     with save_context.save_context(options), resource_tracker_scope(tracker):
-        wrapped = tf.compat.v1.wrap_function(build, [])
-    inputs, signature_outputs = wrapped.structured_outputs
-    specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name) for name, tensor in inputs.items()]
+        wrapped = tf.compat.v1.wrap_function(lambda: signatures(receive(receiver_fn)), [])
 
-    def function_of(outputs: Mapping[str, Tensor]) -> Any:
-        pruned = wrapped.prune(list(inputs.values()), outputs)
-        return tf.function(lambda *tensors: pruned(*tensors), input_signature=specs,
-                           autograph=False)
+    def function_of(signature: Signature) -> Any:
+        pruned = wrapped.prune(list(signature.inputs.values()), signature.outputs)
+        return tf.function(
+            lambda *tensors: pruned(*tensors), autograph=False, input_signature=[
+                tf.TensorSpec(tensor.shape, tensor.dtype, name)
+                for name, tensor in signature.inputs.items()])
 
-    return Served({key: function_of(outputs) for key, outputs in signature_outputs.items()},
-                  tracker.resources)
+    return Served({key: function_of(signature)
+                   for key, signature in wrapped.structured_outputs.items()}, tracker.resources)
 
 
 def _named(value: Any, default: str) -> dict[str, Any]:

@@ -454,7 +454,7 @@ class Trainer:
 
         return results() if mode == ModeKeys.TRAIN else only_needed(results)
 
-    def _signatures(self, received: export.Received) -> export.Signatures:
+    def _signatures(self, received: export.Received) -> dict[str, export.Signature]:
         ids, weights = columns.ids_and_weights(received.features, self.feature_config,
                                                self.embedding_config)
         outputs = self._forward(received.features, (), ModeKeys.PREDICT, ids,

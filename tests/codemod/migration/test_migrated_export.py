@@ -114,7 +114,8 @@ def served(directory, signature, requests=REQUESTS):
     [model] = {file.parent for file in directory.rglob("saved_model.pb")}
     functions = tf.saved_model.load(str(model), tags=["serve"]).signatures
     assert sorted(functions) == ["score", "serving_default"]
-    name = next(iter(functions[signature].structured_input_signature[1]))
+    [name] = functions[signature].structured_input_signature[1]
+    assert name == ("inputs" if signature == "score" else "examples")
     return {name: value.numpy() for name, value in functions[signature](
         **{name: tf.constant(requests)}).items()}
 

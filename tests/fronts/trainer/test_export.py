@@ -166,7 +166,8 @@ def test_signatures_are_those_of_export_outputs(tmp_path):
     trainer = make(outputs=outputs).train(input_fn, steps=2)
     path = trainer.export_saved_model(tmp_path, EXAMPLES).decode()
     signatures = tf.saved_model.load(path).signatures
-    results = {key: function(examples=tf.constant([example(ids) for ids in IDS]))
+    requests = tf.constant([example(ids) for ids in IDS])
+    results = {key: function(**{"inputs" if key == "classes" else "examples": requests})
                for key, function in signatures.items()}
     expected = predicted(trainer)
     np.testing.assert_allclose(results["serving_default"]["output"], expected, rtol=1e-6)
