@@ -68,4 +68,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
     from tpu_estimator_embedding.experiments import plan_report
-    return plan_report.show(captured, args.sample, args.hosts, figure)
+    try:
+        return plan_report.show(captured, args.sample, args.hosts, figure)
+    except plan_report.FigureError as error:
+        print(f"{_PREFIX}{error}", file=sys.stderr)
+        return 2

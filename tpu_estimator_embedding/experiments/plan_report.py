@@ -135,9 +135,17 @@ def _equal_vocabularies(plan: EmbeddingPlan) -> list[str]:
             for (rows, dim), tables in by_size.items() if len(tables) > 1]
 
 
+class FigureError(Exception):
+    """A figure cannot be written; the message says why."""
+
+
 def show(captured: Captured, sampled_steps: int | None, hosts: int | None,
          file: pathlib.Path) -> int:
-    """Prints the plan of a program; returns the exit status."""
+    """Prints the plan of a program; returns the exit status.
+
+    Raises:
+        FigureError: if the figure of a sample cannot be written.
+    """
     num_hosts = hosts or captured.constructor_arguments["num_hosts"] or 1
     spec = captured.constructor_arguments["embedding_config_spec"]
     plan = spec_to_plan(spec, training=can_train(spec), num_hosts=num_hosts)
@@ -192,7 +200,10 @@ def _show_sample(plan: EmbeddingPlan, steps: list[dict[str, id_statistics.BatchI
     if figures.can_draw():
         kind = file.suffix[1:]
         look = dataclasses.replace(SCREEN, formats=(kind,))
-        write_bytes(file, _figure(plan, num_hosts, steps, look)[kind])
+        try:
+            write_bytes(file, _figure(plan, num_hosts, steps, look)[kind])
+        except OSError as error:
+            raise FigureError(f"`--figure` must be a file that can be written: {error}.") from error
         print(f"load per host: {file}")
     else:
         print(f"No figure: it needs matplotlib, {figures.HOW_TO_GET}.")

@@ -180,17 +180,17 @@ def choose_metric(asked_for: str | None, runs: Sequence[RunResult]) -> str:
     """Returns the requested metric, or the loss.
 
     Raises:
-        ValueError: if no run has the requested metric, and some runs have other metrics.
+        ValueError: if no run has the requested metric, and a run has ended with others.
     """
     names = sorted({name for result in runs for name in result.curves})
     if asked_for is None:
         return next((name for name in ("loss", TRAINING_LOSS) if name in names), "loss")
-    if names and asked_for not in names:
+    if names and asked_for not in names and any(result.has_ended for result in runs):
         nearest = difflib.get_close_matches(asked_for, names, 1, 0.4)
         main = [*metric_names(runs), TRAINING_LOSS]
         shown = [name for name in names if name in main]
-        more = f" or {len(names) - len(shown)} others that begin with {_TRAINING!r}" if len(
-            names) > len(shown) else ""
+        others = len(names) - len(shown)
+        more = f" or {others} more under {_TRAINING!r}" if others else ""
         raise ValueError(checks.complaint(
             "--metric", f"one of {', '.join(shown)}{more}", asked_for,
             f"Nearest: {nearest[0]}." if nearest else ""))

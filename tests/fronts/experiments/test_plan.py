@@ -140,6 +140,15 @@ def test_plan_of_a_program_with_its_input(tmp_path):
 
 
 @pytest.mark.long
+def test_figure_that_cannot_be_written_is_no_lack_of_memory(tmp_path):
+    (tmp_path / "file").touch()
+    done = run("plan", PROGRAM, "--sample", "1", "--figure", "file/plan.png", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "plan: `--figure` must be a file that can be written: [Errno 20]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long
 def test_plan_of_a_program_without_an_estimator(tmp_path):
     (tmp_path / "nothing.py").write_text("")
     done = run("plan", "nothing.py", cwd=tmp_path)

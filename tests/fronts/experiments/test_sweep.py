@@ -218,8 +218,8 @@ def test_line_without_a_terminal_shows_when_runs_start_and_begin_to_train(tmp_pa
 
 
 def test_interrupted_sweep_ends_its_children_and_continues_later(tmp_path):
-    arguments = [PROGRAM, "--multiplier", "1", "--out", "out", "--", "--steps", "40",
-                 "--evaluations", "1"]
+    arguments = [PROGRAM, "--multiplier", "1", "--metric", "auc", "--out", "out", "--",
+                 "--steps", "40", "--evaluations", "1"]
     process = subprocess.Popen(
         command("sweep", *arguments), cwd=tmp_path, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env={**os.environ, "CLICK_PROGRAM_IS_SLOW": "1"})
@@ -229,7 +229,7 @@ def test_interrupted_sweep_ends_its_children_and_continues_later(tmp_path):
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert "Interrupted. Run the same command again to continue." in output
-    assert "0 of 1; interrupted" in output
+    assert "0 of 1; interrupted" in output and "--metric" not in errors
     assert not children_of(directory)
     saved = max(int(path.stem.split("-")[1]) for path in (directory / "model").glob("*.index"))
     assert 0 < saved < 40  # it was told to stop, and saved what it had
