@@ -63,7 +63,8 @@ class Overrides:
         if not self._model_dir_of:
             raise CannotOverrideError(
                 "The program ended without constructing a TPUEstimator, so there is nothing to "
-                "override. Pass its own arguments after `--`.")
+                "override: this is for its tables, not for those of the TF2 classes. Pass the "
+                "program's own arguments after `--`.")
         if not self._has_tables:
             raise CannotOverrideError(
                 "The program's TPUEstimator has no embedding_config_spec, so there are no tables "

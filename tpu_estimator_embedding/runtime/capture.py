@@ -187,6 +187,7 @@ def _wanted(method: str) -> str:
 def _what_is_missing(method: str, has_estimator: bool) -> str:
     if not has_estimator:
         return ("The program ended without constructing a TPUEstimator, so there is nothing to "
-                "inspect. Pass its own arguments after `--`.")
+                "inspect: this is for its tables, not for those of the TF2 classes. Pass the "
+                "program's own arguments after `--`.")
     return (f"The program ended without {_wanted(method)}, so there are no tables to "
             "inspect.")
