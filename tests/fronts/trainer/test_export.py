@@ -196,9 +196,12 @@ def test_a_checkpoint_is_exported(cls, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("pipelined", [False, True])
 @pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
-def test_exporters_of_the_estimator_export_after_evaluations(cls, tmp_path):
-    trainer = make(cls, model_dir=str(tmp_path), save_checkpoints_steps=2, tf_random_seed=1)
+def test_exporters_of_the_estimator_export_after_evaluations(cls, pipelined, tmp_path):
+    config = types.SimpleNamespace(**{**vars(CONFIG), "PIPELINED": pipelined})
+    trainer = make(cls, config=config, model_dir=str(tmp_path), save_checkpoints_steps=2,
+                   tf_random_seed=1)
     exporters = [tf_estimator.FinalExporter("final", EXAMPLES), tf_estimator.BestExporter(
         "best", EXAMPLES, exports_to_keep=2), tf_estimator.LatestExporter("latest", EXAMPLES)]
     results, exports = train_and_evaluate(
@@ -212,7 +215,7 @@ def test_exporters_of_the_estimator_export_after_evaluations(cls, tmp_path):
     for path in (exports[0], exports[2]):
         np.testing.assert_allclose(served(path, examples=requests)["logits"], predicted(trainer),
                                    rtol=1e-6)
-    alone = make(cls, tf_random_seed=1).train(input_fn, max_steps=5)
+    alone = make(cls, config=config, tf_random_seed=1).train(input_fn, max_steps=5)
     np.testing.assert_array_equal(predicted(alone), predicted(trainer))
 
 

@@ -116,7 +116,6 @@ class ClusterSession(StepSession):
                 None, None, "The chief initializes or restores the variables: this step "
                 "changed nothing, and a new session waits for the chief.") from None
 
-
     def _until_stopped(self, run: Future[Structure]) -> Structure:
         """Returns what a run does; leaves a step that others do not let end.
 
