@@ -4,7 +4,7 @@
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
@@ -61,8 +61,9 @@ class EvalSpec:
         name: as for `Trainer.evaluate`.
         hooks: None or empty: hooks need a session.
         exporters: None, or one or several objects with a `name` and a method `export`, such as a
-            FinalExporter, LatestExporter or BestExporter of `tpu_estimator_embedding.tf_estimator`.
-            Each may export after every evaluation, to the folder `export/NAME` of model_dir.
+            FinalExporter, LatestExporter or BestExporter of `tpu_estimator_embedding.tf_estimator`;
+            a tuple from then on. Each may export after every evaluation, to the folder
+            `export/NAME` of model_dir.
         start_delay_secs: is ignored, as on one machine: it is for an evaluator's own process.
         throttle_secs: seconds from one evaluation to the next, at least.
 
@@ -83,10 +84,12 @@ class EvalSpec:
     def __post_init__(self) -> None:
         check_steps(self.steps)
         check_no_sessions(hooks=self.hooks)
-        exporters = _exporters_of(self)
+        given = () if self.exporters is None else self.exporters
+        exporters = tuple(given) if isinstance(given, Iterable) else (given,)
         for exporter in exporters:
             checks.check_type(_Exporter, "exporters", "objects with a name and a method export",
                               exporter)
+        object.__setattr__(self, "exporters", exporters)  # which the program may not change later
         names = [exporter.name for exporter in exporters]
         checks.check(len({*names}) == len(names), "exporters", "of different names", names)
         checks.check_with_sentence(
@@ -120,7 +123,7 @@ def train_and_evaluate(trainer: Trainer, train_spec: TrainSpec, eval_spec: EvalS
     for name, spec, kind in (("train_spec", train_spec, TrainSpec),
                              ("eval_spec", eval_spec, EvalSpec)):
         checks.check_type(kind, name, f"a {kind.__name__} of tpu_estimator_embedding.trainer", spec)
-    checks.check(trainer.model_dir is not None or not _exporters_of(eval_spec), "model_dir",
+    checks.check(trainer.model_dir is not None or not eval_spec.exporters, "model_dir",
                  "a directory, to which exporters export", trainer.model_dir,
                  "Give the Trainer one.")
     evaluation = _Evaluation(trainer, train_spec.max_steps, eval_spec)
@@ -159,10 +162,4 @@ class _Evaluation:
             estimator=self._trainer,
             export_path=os.path.join(self._trainer.model_dir or "", "export", exporter.name),
             checkpoint_path=self._trainer.latest_checkpoint(), eval_result=self._results,
-            is_the_final_export=is_final) for exporter in _exporters_of(spec)]
-
-
-def _exporters_of(spec: EvalSpec) -> list[Any]:
-    if spec.exporters is None:
-        return []
-    return [spec.exporters] if isinstance(spec.exporters, _Exporter) else list(spec.exporters)
+            is_the_final_export=is_final) for exporter in spec.exporters]

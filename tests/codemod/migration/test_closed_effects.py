@@ -295,3 +295,13 @@ def test_batch_normalization_whose_updates_run_is_not_reported():
     program = NORMALIZED.replace(READ, "updates").replace(
         FORWARD, f"    updates = {READ}\n" + FORWARD)
     assert "TEE409" not in {one.code for one in rewrite(program, to="tf2").findings}
+
+
+@pytest.mark.parametrize("layer, sentence", [
+    ("tf.keras.layers.Dense(1, name='a')(net)", "has in TF2 no variables of Keras layers"),
+    ("tf.get_variable('a', [4], partitioner=parts)", "has in TF2 no parts of variables")])
+def test_sums_say_which_variables_they_would_lack(layer, sentence):
+    lines = (f"    other = {layer}\n    loss += tf.add_n("
+             "[tf.nn.l2_loss(v) for v in tf.trainable_variables()])\n")
+    result = rewrite(PROGRAM.replace(FORWARD, lines + FORWARD), to="tf2")
+    assert any(sentence in one.message for one in result.findings if one.code == "TEE409")

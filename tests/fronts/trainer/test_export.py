@@ -221,10 +221,22 @@ def test_exporters_of_the_estimator_export_after_evaluations(cls, pipelined, tmp
 
 @pytest.mark.parametrize("exporters, error, message", [
     ([1], TypeError, "`exporters` must be objects with a name and a method export"),
+    (1, TypeError, "`exporters` must be objects with a name and a method export"),
     ([tf_estimator.FinalExporter("a", EXAMPLES)] * 2, ValueError, "must be of different names")])
 def test_wrong_exporters_are_refused(exporters, error, message):
     with pytest.raises(error, match=message):
         EvalSpec(input_fn, exporters=exporters)
+
+
+def test_a_spec_keeps_exporters_that_can_be_read_once_or_that_change():
+    made = [tf_estimator.FinalExporter(name, EXAMPLES) for name in "ab"]
+    given = list(made)
+    of_list, of_generator = EvalSpec(input_fn, exporters=given), EvalSpec(
+        input_fn, exporters=(one for one in made))
+    given.clear()
+    assert of_list.exporters == of_generator.exporters == tuple(made)
+    assert EvalSpec(input_fn, exporters=made[0]).exporters == (made[0],)
+    assert EvalSpec(input_fn).exporters == ()
 
 
 def test_exporters_need_a_directory():
@@ -275,6 +287,7 @@ def test_a_signature_that_does_not_fit_the_inputs_is_left_out(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("outputs, error, message", [
+    (lambda logits: [logits], TypeError, "`export_outputs` must be a dictionary"),
     (lambda logits: {}, ValueError, "`export_outputs` must have the signature 'serving_default'"),
     (lambda logits: {"a": logits}, TypeError, r"export_outputs\['a'\]` must be a PredictOutput"),
     (lambda logits: {"a": PredictOutput(logits), "b": PredictOutput(logits)}, ValueError,
@@ -283,6 +296,14 @@ def test_a_signature_that_does_not_fit_the_inputs_is_left_out(tmp_path, caplog):
 def test_outputs_that_cannot_be_exported(outputs, error, message, tmp_path):
     with pytest.raises(error, match=message):
         make(outputs=outputs).train(input_fn, steps=1).export_saved_model(tmp_path, EXAMPLES)
+
+
+def test_an_export_without_a_signature_that_fits_is_refused(tmp_path):
+    raw = build_raw_serving_input_receiver_fn({"words": tf.zeros([1, 2], tf.int64)})
+    trainer = make(outputs=lambda logits: {"score": RegressionOutput(logits)})
+    with pytest.raises(ValueError, match=(r"`export_outputs` must be for the inputs \['words'\], "
+                                          r"got \['score'\]. Classification and regression")):
+        trainer.train(input_fn, steps=1).export_saved_model(tmp_path, raw)
 
 
 def test_an_untrained_model_is_not_exported(tmp_path):
